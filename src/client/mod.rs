@@ -20,12 +20,12 @@ pub(crate) use zookeeper_connection::OpOutcome;
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use zookeeper_connection::TlsConfig;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use zookeeper_connection::call_in_parts;
 pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
 #[cfg(feature = "kerberos")]
 #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
 pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use zookeeper_connection::{call_in_parts, path_of_child};
 
 /// The path of the write that proves that the session is alive. The write changes nothing, because the znode does not
 /// exist. Even if the znode existed, it would never have the version that the write requires. A read would prove less

@@ -15,7 +15,9 @@ use parking_lot::MutexGuard;
 
 use super::link::{Link, Sent, check_length};
 use super::state::{Contact, Shared, State};
-use crate::client::{Call, ClientEvent, CreateMode, Done, SessionRuntime, call_in_parts, contain_call};
+use crate::client::{
+    Call, ClientEvent, CreateMode, Done, SessionRuntime, call_in_parts, contain_call, path_of_child,
+};
 use crate::error::ZkError;
 use crate::logging;
 use crate::panics::contain;
@@ -135,7 +137,7 @@ impl Link {
     fn begin_first_part(&self, state: &mut State, call: &Call) -> usize {
         match call {
             Call::CreateAndList { dir, prefix, data, acl } => {
-                let path = [&**dir, "/", &**prefix].concat();
+                let path = path_of_child(dir, prefix).concat();
                 let mode = CreateMode::EphemeralSequential;
                 self.begin(state, &Call::create(path, Arc::clone(data), Arc::clone(acl), mode).call)
             }

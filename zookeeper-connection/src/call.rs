@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{ZkError, ZkResult};
+use crate::path::is_absolute;
+#[cfg(any(test, feature = "test-util"))]
+use crate::path::path_of_child;
 use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
 /// A call of a client.
@@ -11,9 +14,9 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 /// Paths begin with a slash, and are relative to the chroot of the connection, if it has one.
 ///
 /// Each variant lists the usual errors with which a server refuses the call. Any call may also fail with
-/// `ConnectionLoss`, `SessionExpired` or `Throttled`, with `BadArguments` if its request is too long or a server
-/// refuses its path, or with `MarshallingError` if its reply is too long or cannot be decoded. A write other than a
-/// deletion may fail with `EndsConnection`.
+/// `ConnectionLoss`, `SessionExpired` or `Throttled`, or with `MarshallingError` if its reply is too long or cannot be
+/// decoded. It fails with `BadArguments` if its request is too long, if a path does not begin with a slash, or if a
+/// server refuses a path. A write other than a deletion may fail with `EndsConnection`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Creates a znode. The answer is [`Reply::Created`].
@@ -38,7 +41,7 @@ pub enum Call {
     CreateAndList {
         /// The full path of the directory.
         dir: Arc<str>,
-        /// The name of the znode up to its sequence number.
+        /// The name of the znode up to its sequence number. With a slash in it, the call fails with `BadArguments`.
         prefix: Arc<str>,
         /// The data of the znode.
         data: Arc<[u8]>,
@@ -295,6 +298,22 @@ impl Call {
         }
     }
 
+    /// Returns whether every path is absolute, and the prefix of a `CreateAndList` contains no slash.
+    ///
+    /// Below a chroot, such paths lead to the chroot or to znodes below it, because no znode has the name `..`.
+    pub(crate) fn has_sound_paths(&self) -> bool {
+        match self {
+            Call::CreateAndList { dir, prefix, .. } => is_absolute(dir) && !prefix.contains('/'),
+            Call::Multi(operations) => operations.iter().all(|operation| is_absolute(operation.path())),
+            Call::Create { path, .. }
+            | Call::Delete { path, .. }
+            | Call::Exists { path, .. }
+            | Call::GetData { path, .. }
+            | Call::GetChildren { path, .. }
+            | Call::SetData { path, .. } => is_absolute(path),
+        }
+    }
+
     /// Returns whether a reply is of the right kind for this call.
     #[must_use]
     pub fn is_answered_by(&self, reply: &Reply) -> bool {
@@ -375,7 +394,7 @@ impl fmt::Debug for Call {
 pub fn call_in_parts(call: &Call, mut make: impl FnMut(&Call) -> ZkResult<Reply>) -> ZkResult<Reply> {
     let Call::CreateAndList { dir, prefix, data, acl } = call else { return make(call) };
     let (data, acl) = (Arc::clone(data), Arc::clone(acl));
-    let path = [&**dir, "/", &**prefix].concat();
+    let path = path_of_child(dir, prefix).concat();
     let create = Call::create(path, data, acl, CreateMode::EphemeralSequential);
     let (path, stat) = make(&create.call).and_then(create.read)?;
     let list = Call::get_children(Arc::clone(dir), false);

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::CreateMode;
+
 /// A prefix of every path on the servers, which the application does not see.
 ///
 /// It is added to each path sent to a server, and removed from each path received.
@@ -31,6 +33,12 @@ impl Chroot {
             (Some(prefix), "/") => [prefix, ""],
             (prefix, path) => [prefix.unwrap_or_default(), path],
         }
+    }
+
+    /// Like [`add_to`](Chroot::add_to), for the path of a create. The server appends the number of a sequential znode
+    /// to the path, so the root keeps its slash.
+    pub(super) fn add_to_created<'a>(&'a self, path: &'a str, mode: CreateMode) -> [&'a str; 2] {
+        if mode.is_sequential() { [self.prefix().unwrap_or_default(), path] } else { self.add_to(path) }
     }
 
     /// Returns a path as the servers see it.

@@ -38,6 +38,7 @@ use crate::credential::Credential;
 use crate::driver::{self, IoThread, WAKER};
 use crate::exchange::{Exchange, exchange};
 use crate::machine::{Config, Machine, SessionLoss};
+use crate::path::is_absolute;
 use crate::resolver::{self, NameService, Resolver};
 #[cfg(feature = "kerberos")]
 use crate::sasl::KerberosConfig;
@@ -162,10 +163,11 @@ impl fmt::Debug for ConnectionOptions {
 ///
 /// # Threads
 /// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread, with
-/// two exceptions. If the session has ended or the request is too long, the continuation runs on the calling thread. If
-/// a sink is set after the session was lost, it runs on the calling thread, too. Continuations and sinks must not
-/// block: a method of [`Verbs`] called in one of them would wait forever. In a forked child, every call fails with
-/// [`SessionExpired`](ZkError::SessionExpired), and the session still belongs to the parent.
+/// two exceptions. If the session has ended, if the request is too long, or if the client refuses a path, the
+/// continuation runs on the calling thread. If a sink is set after the session was lost, it runs on the calling thread,
+/// too. Continuations and sinks must not block: a method of [`Verbs`] called in one of them would wait forever. In a
+/// forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and the session still belongs to
+/// the parent.
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
@@ -304,10 +306,10 @@ impl Connection {
     }
 
     /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
-    /// write. If the session has ended or the call is too long for a server, the continuation runs on this thread, with
-    /// `SessionExpired` or `BadArguments`.
+    /// write. If the session has ended, the continuation runs on this thread, with `SessionExpired`. If the call is too
+    /// long for a server, or a path may lead out of the chroot, it runs on this thread, with `BadArguments`.
     fn send(&self, call: Call, chroot: &Chroot, done: Done) {
-        if is_too_long(&call, chroot) {
+        if !call.has_sound_paths() || is_too_long(&call, chroot) {
             return done.finish(Err(ZkError::BadArguments));
         }
         match exchange(call, done) {
@@ -351,9 +353,8 @@ impl Connection {
 
     /// Makes a call without waiting for its reply.
     ///
-    /// `done` receives the outcome on the connection's thread, or on this thread if the session has ended or the
-    /// request is too long. While no server is connected, the call waits for the next connection, for at most a tenth
-    /// of the session timeout.
+    /// `done` receives the outcome on the connection's thread, or [in some cases](Connection#threads) on this thread.
+    /// While no server is connected, the call waits for the next connection, for at most a tenth of the session timeout.
     pub fn submit(&self, call: Call, done: Done) {
         self.send(call, &self.chroot, done);
     }
@@ -362,8 +363,14 @@ impl Connection {
     ///
     /// Does not wait for the server, so an event may still follow. The watches of later calls are not removed. A server
     /// before version 3.5 keeps its watches.
+    ///
+    /// The fate of a watch is undefined if the call that sets it is unanswered: the watch may stay, or it may be removed
+    /// and then be set again on the next connection. So await the replies of such calls first.
     pub fn remove_watches(&self, path: &str) {
-        self.shared.remove_watches(&self.chroot.full(path));
+        // Another path could lead out of the chroot, and no call can have set a watch on it.
+        if is_absolute(path) {
+            self.shared.remove_watches(&self.chroot.full(path));
+        }
     }
 
     /// Sets the event sink, and returns whether a server is connected.

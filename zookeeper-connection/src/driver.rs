@@ -43,9 +43,9 @@ const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const PROBE_DELAY_DIVISOR: u32 = 8;
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
 
-/// The pause after the first unanswered probe in a row is the session timeout. Each further one doubles the pause, up
-/// to this many unanswered probes.
-const MAX_PROBE_DOUBLINGS: u32 = 8;
+/// The pause after the first unanswered probe in a row is the session timeout. Each further one doubles the pause, at
+/// most this many times.
+const MAX_PROBE_DOUBLINGS: u32 = 7;
 
 /// The number of unanswered probes in a row after which a warning is logged.
 const PROBES_BEFORE_WARNING: u32 = 2;
@@ -107,7 +107,7 @@ pub(super) struct ServerNotes {
     slow_pings: u32,
     /// The number of probes in a row that the current server has not answered.
     unanswered: u32,
-    /// The servers whose tick is known, each with its grant at the time of the probe.
+    /// The servers whose tick is known, each with its grant at the time of the probe, not adjusted to the tick.
     probed: HashMap<SocketAddr, Granted>,
     /// The longest known tick of the servers.
     longest_tick: Option<Duration>,
@@ -128,6 +128,11 @@ impl ServerNotes {
         let known = self.longest_tick.filter(|_| self.knows(target, fresh));
         known.map_or(fresh, |tick| fresh.with_tick(tick))
     }
+}
+
+/// Returns the pause after this many unanswered probes in a row.
+pub(super) fn pause_after(unanswered: u32, session_timeout: Duration) -> Duration {
+    session_timeout * 2_u32.pow(unanswered.saturating_sub(1).min(MAX_PROBE_DOUBLINGS))
 }
 
 impl IoThread {
@@ -593,13 +598,13 @@ impl IoThread {
 
     /// After an unanswered probe, schedules another one, with a longer pause each time up to a limit.
     fn probe_again(&mut self, now: Moment) {
-        let doublings = self.notes.unanswered.min(MAX_PROBE_DOUBLINGS);
-        if doublings == 0 {
+        let unanswered = self.notes.unanswered;
+        if unanswered == 0 {
             return;
         }
         self.note_unanswered();
         let io = self.shared.lock();
-        let pause = io.status.granted.session_timeout * 2_u32.pow(doublings - 1);
+        let pause = pause_after(unanswered, io.status.granted.session_timeout);
         self.notes.to_probe = io.target().map(|target| (now.after(pause), target));
     }
 
@@ -618,9 +623,10 @@ impl IoThread {
 
     /// Notes that the server of the current connection has answered the probe.
     fn note_probed(&mut self) {
+        let Some(fresh) = self.notes.fresh else { return };
         let io = self.shared.lock();
         if let Some(target) = io.target().filter(|_| io.status.contact == ContactState::Connected) {
-            self.notes.probed.insert(target.address, io.status.granted);
+            self.notes.probed.insert(target.address, fresh);
         }
     }
 

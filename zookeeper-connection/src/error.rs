@@ -53,7 +53,7 @@ pub enum ZkError {
     /// The server refuses the ACL.
     #[error("invalid ACL")]
     InvalidAcl,
-    /// The server refuses an argument, for example a path.
+    /// The server or the client refuses an argument, for example a path.
     #[error("bad arguments")]
     BadArguments,
     /// The server is read-only because it has no contact with a quorum.

@@ -165,7 +165,7 @@ pub use error::{ZkError, ZkResult};
 pub use event::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 pub use names::{Names, NamesIter};
 #[doc(hidden)]
-pub use path::{broken_rule, is_forbidden, printable};
+pub use path::{broken_rule, is_forbidden, path_of_child, printable};
 #[cfg(feature = "sasl")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sasl")))]
 pub use sasl::SaslDigest;

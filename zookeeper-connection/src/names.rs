@@ -25,18 +25,20 @@ pub struct Names(Arc<List>);
 #[derive(Default, PartialEq, Eq, Hash)]
 struct List {
     text: String,
-    /// The end of each name in the text. The next name begins there.
+    /// The end of each name in the text, in ascending order. The next name begins there.
     ends: Vec<usize>,
 }
 
 impl Names {
-    /// Creates a list from the concatenated names and the end of each name, in ascending order.
+    /// Creates a list from the concatenated names and the end of each name.
     ///
-    /// Returns `None` unless every name is UTF-8 and ends within the text.
+    /// Returns `None` unless every name is UTF-8, the ends ascend, and the last name ends with the text.
     pub fn from_utf8(text: Vec<u8>, ends: Vec<usize>) -> Option<Names> {
         let text = String::from_utf8(text).ok()?;
+        let divides = ends.is_sorted() && ends.last().copied().unwrap_or_default() == text.len();
         // The bytes of one character may be split between two names.
-        ends.iter().all(|end| text.is_char_boundary(*end)).then(|| Names(Arc::new(List { text, ends })))
+        let splits_none = ends.iter().all(|end| text.is_char_boundary(*end));
+        (divides && splits_none).then(|| Names(Arc::new(List { text, ends })))
     }
 
     /// Returns the number of names.
@@ -161,6 +163,13 @@ mod tests {
             let ends = list.iter().scan(0, |end, name| { *end += name.len(); Some(*end) }).collect();
             let expected: Option<Names> = list.iter().map(|name| std::str::from_utf8(name).ok()).collect();
             prop_assert_eq!(Names::from_utf8(list.concat(), ends), expected);
+        }
+    }
+
+    #[test]
+    fn ends_that_do_not_divide_the_text_into_names_are_refused() {
+        for ends in [&[2, 1][..], &[0, 2, 1, 2], &[3], &[1], &[]] {
+            assert!(Names::from_utf8(b"ab".to_vec(), ends.to_vec()).is_none(), "{ends:?}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The servers' rules for paths. A connect string's chroot must keep them. A connection does not check the paths of its
-//! calls.
+//! The servers' rules for paths. A connect string's chroot must keep all of them. A connection checks only that the
+//! paths of its calls are [absolute](is_absolute), and leaves the other rules to the servers.
 
 /// The maximum length of a path. Servers have no such limit, but they close the connection if a packet exceeds their
 /// buffer. Without this limit, it would be hard to trace the lost connection to a long path.
@@ -33,6 +33,18 @@ pub fn broken_rule(path: &str) -> Option<&'static str> {
         "." | ".." => Some("a path must not contain the names '.' and '..'"),
         _ => None,
     })
+}
+
+/// Returns whether a path begins with a slash.
+///
+/// Any other path could lead out of a chroot: below `/app`, the path `lication` would name the znode `/application`.
+pub(super) fn is_absolute(path: &str) -> bool {
+    path.starts_with('/')
+}
+
+/// Returns the parts that together form the path of a child of `dir`, which may be the root.
+pub fn path_of_child<'a>(dir: &'a str, name: &'a str) -> [&'a str; 3] {
+    [if dir == "/" { "" } else { dir }, "/", name]
 }
 
 /// Returns whether servers refuse this character in a path.

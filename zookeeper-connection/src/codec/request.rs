@@ -6,6 +6,7 @@ use std::fmt;
 use super::OpCode;
 use super::writer::Writer;
 use crate::chroot::Chroot;
+use crate::path::path_of_child;
 use crate::{Acl, Call, CreateMode, Op};
 
 /// The number that marks the end of a multi, in place of an operation. In a reply, it also marks an error.
@@ -113,11 +114,12 @@ impl Call {
     pub fn encode(&self, operation: OpCode, chroot: &Chroot, xid: i32, frame: &mut Vec<u8>) {
         Writer::request(frame, xid, operation, |writer| match self {
             Call::Create { path, data, acl, mode } => {
-                writer.create(&chroot.add_to(path), data, acl, *mode);
+                writer.create(&chroot.add_to_created(path, *mode), data, acl, *mode);
             }
             Call::CreateAndList { dir, prefix, data, acl } => {
-                let [chroot, dir] = chroot.add_to(dir);
-                writer.create(&[chroot, dir, "/", prefix], data, acl, CreateMode::EphemeralSequential);
+                let chroot = chroot.prefix().unwrap_or_default();
+                let [dir, slash, prefix] = path_of_child(dir, prefix);
+                writer.create(&[chroot, dir, slash, prefix], data, acl, CreateMode::EphemeralSequential);
             }
             Call::Delete { path, version } => {
                 writer.concat(&chroot.add_to(path));
@@ -157,7 +159,9 @@ impl Writer<'_> {
     fn step(&mut self, step: &Op, chroot: &Chroot) {
         let path = chroot.add_to(step.path());
         match step {
-            Op::Create { data, acl, mode, .. } => self.create(&path, data, acl, *mode),
+            Op::Create { path, data, acl, mode } => {
+                self.create(&chroot.add_to_created(path, *mode), data, acl, *mode);
+            }
             Op::Delete { version, .. } | Op::Check { version, .. } => {
                 self.concat(&path);
                 self.version(*version);

@@ -116,7 +116,9 @@ impl<C> Machine<C> {
     /// Abandons the connection, or the attempt to open one.
     pub(super) fn drop_transport(&mut self, now: Moment) {
         if self.has_transport() {
-            self.traffic.connection_left();
+            if matches!(self.phase, Phase::Serving(_)) {
+                self.traffic.connection_left();
+            }
             self.actions.push_back(Action::Drop);
             self.transport_gone(now);
         }

@@ -42,8 +42,9 @@
 //!   The client never presents a lost session again, except to close it after a refused credential.
 //! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
 //!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
-//!   them. This does not apply if a server has ever answered such a write. It never applies to deletions, nor to a
-//!   `setData` or a `create` (as opposed to a `create2`) of at most 4 KiB.
+//!   them. Attempts in between on which no server serves the session do not count. This does not apply if a server has
+//!   ever answered such a write. It never applies to deletions, nor to a `setData` or a `create` (as opposed to a
+//!   `create2`) of at most 4 KiB.
 //! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
 //!   last connection ended without any answer, or in a refusal, is also pinged at once.
 //! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
@@ -286,7 +287,8 @@ pub struct Machine<C> {
     phase: Phase,
     identity: Identity,
     /// When the close of the session is given up; `Some` while the session is being closed. By then, no server has been
-    /// heard for a session timeout, so the servers have probably ended the session on their own.
+    /// heard for a session timeout, so the servers have probably ended the session on their own. A handshake that was
+    /// under way when the close began has also ended by then.
     closing_until: Option<Moment>,
     /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
     /// time at which the machine was created.
@@ -380,8 +382,10 @@ impl<C> Machine<C> {
     /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        // If the action to open has not been taken yet, the present attempt will use the new addresses.
-        let is_to_known = self.actions.iter().any(|action| matches!(action, Action::Open));
+        // The present attempt will use the new addresses if its action to open has not been taken yet. So will the
+        // attempt after a pause.
+        let is_to_known = matches!(self.phase, Phase::Pausing { .. })
+            || self.actions.iter().any(|action| matches!(action, Action::Open));
         self.service.addresses_changed(are_all, is_to_known);
     }
 
@@ -511,7 +515,12 @@ impl<C> Machine<C> {
     }
 
     fn begin_close(&mut self, now: Moment) {
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(now));
+        let least = match self.phase {
+            // The server may be opening or resuming the session just now.
+            Phase::Greeting { give_up_at } => give_up_at,
+            _ => now,
+        };
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(least));
         self.fail_unsent(ZkError::SessionExpired);
     }
 

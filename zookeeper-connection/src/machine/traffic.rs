@@ -168,8 +168,8 @@ impl<C> Traffic<C> {
         }
     }
 
-    /// Notes that the client has abandoned the connection, or the attempt to open one. Since the server did not close
-    /// it, the connections that end at a request are counted anew.
+    /// Notes that the client has abandoned the connection on which a server served the session. Since the server did
+    /// not close it, the connections that end at a request are counted anew.
     pub(super) fn connection_left(&mut self) {
         self.suspect = None;
     }

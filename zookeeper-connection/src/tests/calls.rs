@@ -6,7 +6,7 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 
-use super::server::{Client, Server, answer, refused, replied};
+use super::server::{Client, Seen, Server, answer, refused, replied};
 use super::*;
 use crate::Names;
 use crate::codec::{EventKind, MAX_REQUEST, OpCode, Request, WatchEvent};
@@ -134,6 +134,71 @@ fn chroot_is_added_to_requests_and_removed_from_replies_and_events() {
     let deleted = |path: &str| ClientEvent::NodeChanged { path: path.to_owned(), is_deleted: true };
     let mut changes = events.iter().filter(|event| !is_connected(event));
     assert_eq!([changes.next(), changes.next()], [Some(deleted("/")), Some(deleted("/dir/x"))]);
+}
+
+/// Returns calls of each kind with a path that would leave the chroot, or would not name what the call is about.
+fn calls_with_bad_paths() -> Vec<Call> {
+    let bad = |path: &str| {
+        let (acl, path_of_step) = (Acl::open_unsafe(), path.to_owned());
+        let good = Op::Check { path: "/a".to_owned(), version: None };
+        [
+            Call::create(path, [], acl.clone(), CreateMode::Persistent).call,
+            Call::create_and_list(path, "x-", [], acl).call,
+            Call::delete(path, None).call,
+            Call::exists(path, true).call,
+            Call::get_data(path, false).call,
+            Call::get_children(path, false).call,
+            Call::set_data(path, [], None).call,
+            Call::multi([good, Op::Delete { path: path_of_step, version: None }]).call,
+        ]
+    };
+    let mut calls: Vec<Call> = ["", "lication", "lication/x", "./x"].into_iter().flat_map(bad).collect();
+    calls.extend(["/", "x/y", "../x"].map(|prefix| Call::create_and_list("/a", prefix, [], []).call));
+    calls
+}
+
+#[test]
+fn path_that_may_lead_out_of_the_chroot_is_refused_before_it_is_sent() {
+    for chroot in ["", "/app"] {
+        let server = Server::start();
+        let connection = connect(&format!("{}{chroot}", server.address()));
+        for call in calls_with_bad_paths() {
+            assert_eq!(connection.make(call.clone()), Err(ZkError::BadArguments), "{call:?}");
+            let at_root = connection.call_at_root(call.clone(), None);
+            assert_eq!(at_root, Err(ZkError::BadArguments), "{call:?}");
+        }
+        connection.exists("/last", false).unwrap();
+        let mut seen = server.seen.iter().skip_while(|seen| !matches!(seen, Seen::Request(_)));
+        assert_eq!(seen.next(), Some(Seen::Request(format!("Exists(\"{chroot}/last\")"))));
+    }
+}
+
+#[test]
+fn watch_outside_the_chroot_is_not_removed_by_a_path_without_a_slash() {
+    let server = Server::start();
+    let connection = connect(&format!("{}/app", server.address()));
+    connection.call_at_root(Call::exists("/application", true).call, None).unwrap();
+    connection.remove_watches("lication");
+    connection.exists("/last", false).unwrap();
+    let requests = server.seen.iter().filter(|seen| matches!(seen, Seen::Request(_)));
+    let expected = ["/application", "/app/last"].map(|path| Seen::Request(format!("Exists({path:?})")));
+    assert!(requests.take(2).eq(expected));
+}
+
+/// The sequence number is appended to the path, so the path must keep its last slash.
+#[test]
+fn sequential_znodes_are_created_below_the_root_of_the_chroot() {
+    let server = Server::start();
+    for chroot in ["", "/app"] {
+        let connection = connect(&format!("{}{chroot}", server.address()));
+        let acl = Acl::open_unsafe();
+        let created = connection.create("/", b"", &acl, CreateMode::PersistentSequential).unwrap();
+        assert_eq!(created, "/0000000003");
+        let enqueued = connection.create_and_list("/", "x-", b"", &acl).unwrap();
+        assert_eq!(enqueued.path, "/x-0000000003");
+        let parent = if chroot.is_empty() { "/" } else { chroot };
+        assert_eq!(enqueued.children, Ok(Names::from_iter([format!("child of {parent}")])));
+    }
 }
 
 #[test]

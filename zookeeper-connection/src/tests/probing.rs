@@ -9,6 +9,7 @@ use super::*;
 use crate::Granted;
 use crate::Verbs;
 use crate::codec::{ConnectRequest, Control, Request};
+use crate::driver::pause_after;
 use crate::tests::{eventually, next};
 
 /// Returns the report delay on a server with this minimum session timeout, which is two ticks.
@@ -86,17 +87,22 @@ fn probe_without_an_answer_changes_nothing() {
     assert_eq!(connection.granted().report_delay, Granted::new(LONG).report_delay);
 }
 
-#[test]
-fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() {
+/// Starts a server that does not answer the first probes. It grants half a second, so the next probe comes soon.
+fn server_that_ignores_probes(count: usize) -> Server {
     let probes = AtomicUsize::new(0);
-    let server = Server::with(move |mut client| {
+    Server::with(move |mut client| {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
-        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
+        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < count {
             return;
         }
         client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
         client.serve_accepted(|xid, request| (answer(xid, request), true));
-    });
+    })
+}
+
+#[test]
+fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() {
+    let server = server_that_ignores_probes(2);
     let stated = Duration::from_millis(50);
     let connection = connect_with_max_tick(&server.address(), stated);
     let granted = Granted::new(connection.granted().session_timeout);
@@ -111,19 +117,31 @@ fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() 
 
 #[test]
 fn probe_without_an_answer_is_repeated() {
-    let probes = AtomicUsize::new(0);
-    let server = Server::with(move |mut client| {
-        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
-        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < 2 {
-            return;
-        }
-        client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
-        client.serve_accepted(|xid, request| (answer(xid, request), true));
-    });
+    let server = server_that_ignores_probes(2);
     let connection = connect(&server.address());
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     let delay = Granted::new(connection.granted().session_timeout).with_tick(tick).report_delay;
     eventually("a probe is answered", || connection.granted().report_delay == delay);
+}
+
+#[test]
+fn tick_that_was_revealed_after_an_unanswered_probe_is_known_on_the_next_connection() {
+    let server = server_that_ignores_probes(1);
+    // The stated tick counts until the second probe is answered.
+    let connection = connect_with_max_tick(&server.address(), Duration::from_millis(50));
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    let granted = Granted::new(connection.granted().session_timeout).with_tick(tick);
+    eventually("the second probe is answered", || connection.granted() == granted);
+    let events = events_of(&connection);
+    server.disconnect();
+    let connected = events.iter().find(|event| matches!(event, ClientEvent::Connected(_)));
+    assert_eq!(connected, Some(ClientEvent::Connected(granted)));
+}
+
+#[test]
+fn pause_after_unanswered_probes_doubles_seven_times() {
+    let pauses = [1, 2, 3, 7, 8, 9, u32::MAX].map(|unanswered| pause_after(unanswered, LONG));
+    assert_eq!(pauses, [1, 2, 4, 64, 128, 128, 128].map(|factor| LONG * factor));
 }
 
 #[test]

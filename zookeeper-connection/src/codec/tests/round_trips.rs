@@ -11,7 +11,7 @@ use crate::codec::{
     ConnectRequest, DecodeError, Frames, OpCode, ReplyHeader, Request, WatchEvent, XID_EVENT,
     decode_connect_answer,
 };
-use crate::{Call, Op, Reply};
+use crate::{Call, CreateMode, Op, Reply};
 
 /// Returns the contents of the only frame that `encode` appends.
 fn contents(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -45,19 +45,25 @@ fn in_chroot(call: &Call, chroot: &str) -> Call {
         "/" if !chroot.is_empty() => chroot.to_owned(),
         path => format!("{chroot}{path}"),
     };
+    // The path of a sequential znode keeps its last slash.
+    let created = |path: &str, mode: CreateMode| match mode.is_sequential() {
+        true => format!("{chroot}{path}"),
+        false => full(path),
+    };
     let mut call = call.clone();
     match &mut call {
         Call::Multi(steps) => {
             for step in Arc::make_mut(steps) {
-                let (Op::Create { path, .. }
-                | Op::Delete { path, .. }
-                | Op::SetData { path, .. }
-                | Op::Check { path, .. }) = step;
-                *path = full(path);
+                match step {
+                    Op::Create { path, mode, .. } => *path = created(path, *mode),
+                    Op::Delete { path, .. } | Op::SetData { path, .. } | Op::Check { path, .. } => {
+                        *path = full(path);
+                    }
+                }
             }
         }
-        Call::Create { path, .. }
-        | Call::CreateAndList { dir: path, .. }
+        Call::Create { path, mode, .. } => *path = created(path, *mode).into(),
+        Call::CreateAndList { dir: path, .. }
         | Call::Delete { path, .. }
         | Call::Exists { path, .. }
         | Call::GetData { path, .. }

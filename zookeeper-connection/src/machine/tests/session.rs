@@ -423,6 +423,39 @@ fn close_during_the_first_handshake_closes_the_session_that_it_opens() {
     assert_eq!(scripted.sent()[0].operation, OpCode::Close);
 }
 
+/// Returns machines in a handshake, one with and one without a session. No server was heard for a long time.
+fn late_handshakes() -> [Scripted; 2] {
+    [Scripted::serving(), Scripted::new(config())].map(|mut scripted| {
+        scripted.lose_connection();
+        scripted.run_for(2 * TIMEOUT);
+        scripted.until_open();
+        scripted.open();
+        scripted
+    })
+}
+
+/// The session that the handshake opens or resumes would otherwise keep its znodes for a session timeout.
+#[test]
+fn close_during_a_handshake_awaits_its_answer_however_long_no_server_was_heard() {
+    for mut scripted in late_handshakes() {
+        scripted.machine.close(scripted.now);
+        scripted.machine.timer(scripted.now);
+        assert!(scripted.actions().is_empty());
+        scripted.answer(&accepted(ID));
+        assert_eq!(scripted.sent()[0].operation, OpCode::Close);
+    }
+}
+
+#[test]
+fn close_during_a_late_handshake_ends_with_it() {
+    for mut scripted in late_handshakes() {
+        let handshake_ends = scripted.machine.deadline();
+        scripted.machine.close(scripted.now);
+        scripted.run_to_deadline();
+        assert_eq!((scripted.machine.deadline(), handshake_ends), (None, Some(scripted.now)));
+    }
+}
+
 #[test]
 fn close_before_any_handshake_ends_at_once() {
     let mut scripted = Scripted::new(config());
@@ -480,6 +513,18 @@ fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication()
     let actions = scripted.actions();
     assert!(lost_for(&actions, SessionLoss::AuthenticationRequired), "{actions:?}");
     assert_eq!(scripted.machine.deadline(), None, "the session is not presented again");
+}
+
+#[test]
+fn refusal_of_an_address_that_became_known_during_a_pause_counts() {
+    let mut scripted = Scripted::new(config());
+    scripted.actions();
+    scripted.machine.failed(scripted.now);
+    assert!(matches!(scripted.machine.phase, Phase::Pausing { .. }));
+    scripted.machine.set_addresses(1, true);
+    scripted.until_open();
+    demand(&mut scripted);
+    assert!(lost_for(&scripted.actions(), SessionLoss::AuthenticationRequired));
 }
 
 /// One of the three servers cannot be reached, or its address is unknown. Each connect request renews the session, so a

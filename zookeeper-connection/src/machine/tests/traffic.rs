@@ -593,6 +593,23 @@ fn request_at_which_three_connections_end_is_not_sent_any_more() {
     assert_eq!(scripted.sent().len(), 1, "a shorter request may be accepted");
 }
 
+/// A server may accept a transport, and never answer the connect request.
+#[test]
+fn attempts_that_the_client_abandons_do_not_hide_the_request_at_which_connections_end() {
+    let mut scripted = Scripted::serving();
+    for number in 1..=3 {
+        scripted.submit(number, &create_of(9000));
+        scripted.lose_connection();
+        scripted.open();
+        scripted.run_to_deadline();
+        assert!(matches!(scripted.actions().as_slice(), [Action::Drop, ..]));
+        scripted.until_open();
+        reconnect(&mut scripted);
+    }
+    scripted.submit(4, &create_of(9000));
+    assert!(matches!(scripted.replies().as_slice(), [(4, Err(ZkError::EndsConnection { .. }))]));
+}
+
 #[test]
 fn request_is_not_blamed_if_one_like_it_was_answered_or_it_must_always_be_tried() {
     let proof = Call::set_data("/keep-alive", [], Some(i32::MAX)).call;
