@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, Program, command, file, is_alive, pid_of};
+use crate::program::{Fixture, Program, command, file, is_alive, pid_of, zklock};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -79,6 +79,37 @@ fn signals_are_forwarded_while_standard_error_is_blocked() {
     program.line_with("usr1");
     program.signal(Signal::TERM);
     assert_eq!(program.end().code, 7);
+}
+
+// ---- commands that were asked to end
+
+#[test]
+fn command_that_does_not_end_when_asked_is_killed_before_its_lease_ends() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let script = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let asked = ["stopped", "revoked", "signalled"].map(|way| {
+        let dir = format!("{}-{way}", fixture.dir);
+        let args = ["run", "--max-tick", "500ms", "--session-timeout", "6s"];
+        let times = ["--stopped-for", "300ms", "--grace", "10m"];
+        let args = [&args[..], &times, &[&dir, "--", "sh", "-c", script]].concat();
+        let program = Program::spawn(command(&relay.connect_string(), &args));
+        let pid = program.line_with("pid");
+        match way {
+            "stopped" => kill_process(pid_of(&pid), Signal::STOP).unwrap(),
+            "revoked" => zklock(fixture.server, &["revoke", &dir]).assert_succeeded(),
+            _ => program.signal(Signal::TERM),
+        }
+        program.line_with("asked");
+        (way, program, pid)
+    });
+    relay.swallow();
+    for (way, program, pid) in asked {
+        let ended = program.end();
+        assert_eq!(ended.code, 76, "{way}: {ended:?}");
+        assert!(ended.err.contains("the lock can be lost in"), "{way}: {ended:?}");
+        assert!(!is_alive(&pid), "{way}: {pid}");
+    }
 }
 
 // ---- processes outside the group
