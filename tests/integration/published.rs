@@ -138,6 +138,17 @@ fn server_that_cannot_start_shows_its_log() {
     assert!(error.to_string().contains("many"), "{error}");
 }
 
+#[test]
+fn only_a_whole_line_is_reconfigured() {
+    let server = TestServer::start_with(&ServerOptions::new().config("syncLimit=50")).unwrap();
+    assert!(server.reconfigure("syncLimit=5", "syncLimit=6").is_err(), "there is no such line");
+    let config = server.dir().join("zoo.cfg");
+    let former = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{former}\nsyncLimit=5\n#syncLimit=5")).unwrap();
+    server.reconfigure("syncLimit=5", "syncLimit=6").unwrap();
+    assert_eq!(fs::read_to_string(&config).unwrap(), format!("{former}\nsyncLimit=6\n#syncLimit=5"));
+}
+
 /// Creates empty files with these names.
 fn touch(dir: &Path, names: &[&str]) {
     fs::create_dir_all(dir).unwrap();
