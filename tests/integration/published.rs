@@ -85,6 +85,11 @@ fn published_kdc_issues_tickets_until_it_is_stopped_or_paused() {
     assert!(kdc.restart().is_err(), "a running KDC must not start again");
     kdc.kinit("other", &cache).unwrap();
 
+    let principals = ["a/b", "a_b", "a%2Fb"];
+    let keytabs = principals.map(|principal| kdc.keytab(principal).unwrap().display().to_string());
+    for (principal, keytab) in principals.iter().zip(&keytabs) {
+        assert!(succeeds(&kdc, "kinit", &["-k", "-t", keytab, "-c", &cache_name, principal]), "{principal}");
+    }
     let error = kdc.keytab("a@b@c").unwrap_err();
     assert!(error.to_string().contains("Malformed"), "{error}");
     let (process, krb5_conf) = (format!("/proc/{}", kdc.pid().unwrap()), kdc.krb5_conf());
