@@ -242,6 +242,20 @@ fn background_processes_survive_the_end_of_the_command() {
     }
 }
 
+#[test]
+fn process_outside_the_group_survives_a_forwarded_signal() {
+    let fixture = Fixture::new();
+    let script = "setsid sh -c 'echo session pid $$; exec sleep 1000' &
+        sh -c 'echo group pid $$; exec sleep 1000' & wait";
+    let program = fixture.run(&[], script);
+    let [session, group] = ["session pid", "group pid"].map(|text| program.line_with(text));
+    program.signal(Signal::TERM);
+    assert_eq!(program.end().code, 143);
+    eventually("the process in the group ends", || !is_alive(&group));
+    assert!(is_alive(&session), "{session}");
+    kill_process(pid_of(&session), Signal::KILL).unwrap();
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn adopted_process_that_ends_leaves_no_zombie() {
