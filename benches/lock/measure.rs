@@ -42,9 +42,8 @@ pub(crate) type Side<'a> = Vec<Cycle<'a>>;
 /// The pause before each turn, so background work of the previous side does not affect the next one.
 pub(crate) const SETTLE: Duration = Duration::from_millis(150);
 
-/// Measures the sides alternately. Returns the microseconds per cycle: for each side, one number per round. All
-/// sides make the same number of cycles. Each round starts with another side, and every second round runs
-/// backwards.
+/// Measures the sides alternately, in the order of [`side_at`]. Returns the microseconds per cycle: for each side, one
+/// number per round. All sides make the same number of cycles.
 pub(crate) fn compare(plan: &Plan, sides: &mut [Side<'_>]) -> Vec<Vec<f64>> {
     compare_both(plan, sides).0
 }
@@ -56,8 +55,7 @@ pub(crate) fn compare_both(plan: &Plan, sides: &mut [Side<'_>]) -> (Vec<Vec<f64>
     let mut processor_times = times.clone();
     for round in 0..plan.rounds {
         for turn in 0..sides.len() {
-            let turn = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
-            let position = (round + turn) % sides.len();
+            let position = side_at(round, turn, sides.len());
             thread::sleep(SETTLE);
             let side = &mut sides[position];
             let before = processor_time();
@@ -68,6 +66,29 @@ pub(crate) fn compare_both(plan: &Plan, sides: &mut [Side<'_>]) -> (Vec<Vec<f64>
     }
     (times, processor_times)
 }
+
+/// Returns which side has this turn in this round. Each round starts with the next side, and every second round runs
+/// backwards. So the effects of the order cancel: in twice as many rounds as there are sides, each side has each turn
+/// twice.
+const fn side_at(round: usize, turn: usize, sides: usize) -> usize {
+    let turn = if round % 2 == 0 { turn } else { sides - turn };
+    (round + turn) % sides
+}
+
+// A benchmark has no unit tests, so the compiler checks this, for all pairs of a side and a turn.
+const _: () = {
+    let mut number = 0;
+    while number < 6 * 6 * 6 {
+        let (sides, turn, side) = (number % 6 + 1, number / 6 % 6, number / 36);
+        let (mut round, mut count) = (0, 0);
+        while turn < sides && round < 2 * sides {
+            count += (side_at(round, turn, sides) == side) as usize;
+            round += 1;
+        }
+        assert!(turn >= sides || side >= sides || count == 2);
+        number += 1;
+    }
+};
 
 /// Returns the seconds of processor time that this process has spent so far, in its own code and in the system.
 fn processor_time() -> f64 {

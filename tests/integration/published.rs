@@ -85,6 +85,11 @@ fn published_kdc_issues_tickets_until_it_is_stopped_or_paused() {
     assert!(kdc.restart().is_err(), "a running KDC must not start again");
     kdc.kinit("other", &cache).unwrap();
 
+    let principals = ["a/b", "a_b", "a%2Fb"];
+    let keytabs = principals.map(|principal| kdc.keytab(principal).unwrap().display().to_string());
+    for (principal, keytab) in principals.iter().zip(&keytabs) {
+        assert!(succeeds(&kdc, "kinit", &["-k", "-t", keytab, "-c", &cache_name, principal]), "{principal}");
+    }
     let error = kdc.keytab("a@b@c").unwrap_err();
     assert!(error.to_string().contains("Malformed"), "{error}");
     let (process, krb5_conf) = (format!("/proc/{}", kdc.pid().unwrap()), kdc.krb5_conf());
@@ -136,6 +141,17 @@ fn missing_installation_is_named_with_its_remedy() {
 fn server_that_cannot_start_shows_its_log() {
     let error = TestServer::start_with(&ServerOptions::new().config("syncLimit=many")).unwrap_err();
     assert!(error.to_string().contains("many"), "{error}");
+}
+
+#[test]
+fn only_a_whole_line_is_reconfigured() {
+    let server = TestServer::start_with(&ServerOptions::new().config("syncLimit=50")).unwrap();
+    assert!(server.reconfigure("syncLimit=5", "syncLimit=6").is_err(), "there is no such line");
+    let config = server.dir().join("zoo.cfg");
+    let former = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{former}\nsyncLimit=5\n#syncLimit=5")).unwrap();
+    server.reconfigure("syncLimit=5", "syncLimit=6").unwrap();
+    assert_eq!(fs::read_to_string(&config).unwrap(), format!("{former}\nsyncLimit=6\n#syncLimit=5"));
 }
 
 /// Creates empty files with these names.

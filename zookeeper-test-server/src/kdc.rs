@@ -156,8 +156,9 @@ impl TestKdc {
         self.keytab_of(SERVICE)
     }
 
+    /// Returns the path of a principal's keytab. No other principal has the same path.
     fn keytab_of(&self, principal: &str) -> PathBuf {
-        self.dir.path().join(format!("{}.keytab", principal.replace('/', "_")))
+        self.dir.path().join(format!("{}.keytab", principal.replace('%', "%25").replace('/', "%2F")))
     }
 
     fn administer(&self, query: &[&str]) -> io::Result<()> {

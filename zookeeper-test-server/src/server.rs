@@ -94,7 +94,7 @@ impl TestServer {
         self.daemon.launch()
     }
 
-    /// Replaces a line of `zoo.cfg`. The change takes effect on the next start.
+    /// Replaces a whole line of `zoo.cfg`. The change takes effect on the next start.
     ///
     /// # Errors
     /// If there is no such line, or if the file cannot be written.
@@ -104,7 +104,8 @@ impl TestServer {
         if !text.lines().any(|other| other == line) {
             return Err(io::Error::other(format!("no line {line} in:\n{text}")));
         }
-        fs::write(&config, text.replace(line, new))
+        let lines: Vec<&str> = text.lines().map(|other| if other == line { new } else { other }).collect();
+        fs::write(&config, lines.join("\n"))
     }
 
     /// Returns `127.0.0.1:port`.

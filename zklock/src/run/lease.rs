@@ -52,6 +52,30 @@ impl EndTimes {
     }
 }
 
+/// When to kill a command that was asked to end. This moment only ever comes closer: another reason to end the command
+/// never gives it more time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KillTime(Option<Instant>);
+
+impl KillTime {
+    /// Returns whether the command is to be killed at some time.
+    pub(super) fn is_set(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Sees to it that the command is killed after this time at the latest. Returns how long it has left, or `None` if
+    /// that is longer than the clock can tell.
+    pub(super) fn kill_within(&mut self, time: Duration, now: Instant) -> Option<Duration> {
+        self.0 = self.0.into_iter().chain(now.checked_add(time)).min();
+        self.left(now)
+    }
+
+    /// Returns how long the command has left, or `None` if no time is set.
+    pub(super) fn left(self, now: Instant) -> Option<Duration> {
+        self.0.map(|kill_at| kill_at.saturating_duration_since(now))
+    }
+}
+
 /// Whether the lease has its usual length.
 ///
 /// The lease is shorter at first, after the lock was acquired or the connection has changed: an earlier lease runs out
@@ -115,6 +139,17 @@ mod tests {
         assert!(settling.is_settled(SECOND, now + 13 * SECOND));
         settling.begin_again(now + 13 * SECOND);
         assert!(!settling.is_settled(8 * SECOND, now + 14 * SECOND));
+    }
+
+    #[test]
+    fn another_reason_to_end_gives_no_more_time() {
+        let (mut kill_time, now) = (KillTime::default(), Instant::now());
+        assert!(!kill_time.is_set() && kill_time.left(now).is_none());
+        assert_eq!(kill_time.kill_within(Duration::MAX, now), None);
+        assert_eq!(kill_time.kill_within(5 * SECOND, now), Some(5 * SECOND));
+        assert_eq!(kill_time.kill_within(2 * SECOND, now), Some(2 * SECOND));
+        assert_eq!(kill_time.kill_within(5 * SECOND, now + SECOND), Some(SECOND));
+        assert_eq!(kill_time.left(now + 3 * SECOND), Some(Duration::ZERO));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, after, never, select};
 use zookeeper_recipes_lock::{LossReason, Session, SessionState};
 
 use super::held::Guard;
-use super::lease::{EndTimes, Settling, Verdict};
+use super::lease::{EndTimes, KillTime, Settling, Verdict};
 use super::platform::{self, Child};
 use super::shown;
 use crate::spans::show_duration;
@@ -79,8 +79,7 @@ pub(super) struct Supervision<'a> {
     stopped_for: Duration,
     /// Whether the lease has its usual length.
     settling: Settling,
-    /// When to kill a command that was asked to end.
-    kill_at: Option<Instant>,
+    kill_time: KillTime,
     /// Whether the lock is lost, or about to be.
     lost: bool,
     /// Whether the loss was reported.
@@ -112,7 +111,7 @@ impl<'a> Supervision<'a> {
             grace,
             stopped_for,
             settling: Settling::new(session.session_timeout(), Instant::now()),
-            kill_at: None,
+            kill_time: KillTime::default(),
             lost: false,
             is_reported: false,
             is_refused: false,
@@ -157,7 +156,7 @@ impl<'a> Supervision<'a> {
                     lost = never();
                 }
                 recv(revocation) -> request => {
-                    if request.is_ok() && self.kill_at.is_none() {
+                    if request.is_ok() && !self.kill_time.is_set() {
                         self.terminate();
                         complain("another client asks for the release of the lock; ending the command");
                     }
@@ -197,7 +196,7 @@ impl<'a> Supervision<'a> {
         match stop {
             Stop::Passing => return self.go_on(),
             // If the command is about to be killed, this process must not be stopped.
-            Stop::OfTheJob if self.kill_at.is_none() => {
+            Stop::OfTheJob if !self.kill_time.is_set() => {
                 self.activity = Activity::Stopped(None);
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
@@ -236,8 +235,8 @@ impl<'a> Supervision<'a> {
         let Activity::Stopped(end_at) = self.activity else { return until_lease };
         if self.child.may_go_on() {
             self.go_on();
-        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && self.kill_at.is_none() {
-            self.kill_at = Instant::now().checked_add(self.grace);
+        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.kill_time.is_set() {
+            self.kill_time.kill_within(self.grace, Instant::now());
             self.terminate();
             complain("the command was stopped for too long; ending it");
         }
@@ -247,47 +246,59 @@ impl<'a> Supervision<'a> {
     /// Ends the command if the lock is lost, or about to be, and kills it if its time to end is over. Returns how long
     /// to wait before the next check.
     fn check_lease(&mut self) -> Duration {
-        if let Some(reason) = self.guard.loss() {
-            self.handle_lost_lock(reason);
-        }
-        if let Some(kill_at) = self.kill_at {
-            let left = kill_at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        // A lock that is lost in between has no lease, but this must not look like a lease that is about to end.
+        let remaining = self.guard.lease_remaining();
+        let until_ending = match self.guard.loss() {
+            Some(reason) => {
+                self.handle_lost_lock(reason);
+                MAX_WAIT
+            }
+            None => self.check_remaining(remaining),
+        };
+        match self.kill_time.left(Instant::now()) {
+            Some(Duration::ZERO) => {
                 self.kill();
-                return MAX_WAIT;
+                MAX_WAIT
             }
-            return left.min(MAX_WAIT);
+            left => left.unwrap_or(MAX_WAIT).min(until_ending).min(MAX_WAIT),
         }
-        if !self.lost {
-            let remaining = self.guard.lease_remaining();
-            let times = EndTimes::new(self.grace, self.session.session_timeout());
-            let has_contact = self.session.state() == SessionState::Connected;
-            let is_settled = self.settling.is_settled(remaining, Instant::now());
-            match times.verdict(remaining, has_contact, is_settled) {
-                Verdict::RunsOn(left) => return left.min(MAX_WAIT),
-                Verdict::MustEnd => return self.handle_ending_lease(remaining, times.until_kill(remaining)),
-            }
-        }
-        MAX_WAIT
     }
 
-    /// Ends the command because contact was lost and the lease is about to end. The command has `time` to end. Returns
-    /// how long to wait before the next check.
-    fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) -> Duration {
+    /// Checks how long the lease of a held lock lasts, even if the command was already asked to end: it may have more
+    /// time than the lease. Returns how long to wait before the next check.
+    fn check_remaining(&mut self, remaining: Duration) -> Duration {
+        let times = EndTimes::new(self.grace, self.session.session_timeout());
+        if self.lost {
+            // While the machine was suspended, the lease went on, but not the clock of the time to kill.
+            self.kill_time.kill_within(times.until_kill(remaining), Instant::now());
+            return MAX_WAIT;
+        }
+        let has_contact = self.session.state() == SessionState::Connected;
+        let is_settled = self.settling.is_settled(remaining, Instant::now());
+        match times.verdict(remaining, has_contact, is_settled) {
+            Verdict::RunsOn(left) => left,
+            Verdict::MustEnd => {
+                self.handle_ending_lease(remaining, times.until_kill(remaining));
+                MAX_WAIT
+            }
+        }
+    }
+
+    /// Ends the command because contact was lost and the lease is about to end. The command has at most `time` to end.
+    fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) {
+        self.lost = true;
+        let time = self.kill_time.kill_within(time, Instant::now()).unwrap_or(time);
         if time.is_zero() {
             // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now.
-            self.lost = true;
-            self.kill_at = Some(Instant::now());
             self.kill();
         } else {
-            self.end_within(time);
+            self.terminate();
         }
         complain(&format!(
             "no contact with ZooKeeper, and the lock can be lost in {}; ending the command, killing it in {}",
             shown(remaining),
             shown(time)
         ));
-        time.min(MAX_WAIT)
     }
 
     fn handle_lost_lock(&mut self, reason: LossReason) {
@@ -297,20 +308,17 @@ impl<'a> Supervision<'a> {
         let was_ending = std::mem::replace(&mut self.lost, true);
         match reason {
             // Such a loss cannot be foreseen, and the next client may already own the lock.
-            LossReason::NodeDeleted | LossReason::Refused if !was_ending => self.end_within(self.grace),
+            LossReason::NodeDeleted | LossReason::Refused if !was_ending => {
+                self.kill_time.kill_within(self.grace, Instant::now());
+                self.terminate();
+            }
             // The command has had its time to end, or this process was suspended for that time.
             _ => {
-                self.kill_at = Some(Instant::now());
+                self.kill_time.kill_within(Duration::ZERO, Instant::now());
                 self.kill();
             }
         }
         complain(&format!("the lock is lost ({reason}); ending the command"));
-    }
-
-    fn end_within(&mut self, time: Duration) {
-        self.lost = true;
-        self.kill_at = Instant::now().checked_add(time);
-        self.terminate();
     }
 
     fn terminate(&mut self) {

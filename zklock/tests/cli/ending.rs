@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, Program, command, file, is_alive, pid_of};
+use crate::program::{Fixture, Program, command, file, is_alive, pid_of, zklock};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -79,6 +79,37 @@ fn signals_are_forwarded_while_standard_error_is_blocked() {
     program.line_with("usr1");
     program.signal(Signal::TERM);
     assert_eq!(program.end().code, 7);
+}
+
+// ---- commands that were asked to end
+
+#[test]
+fn command_that_does_not_end_when_asked_is_killed_before_its_lease_ends() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let script = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let asked = ["stopped", "revoked", "signalled"].map(|way| {
+        let dir = format!("{}-{way}", fixture.dir);
+        let args = ["run", "--max-tick", "500ms", "--session-timeout", "6s"];
+        let times = ["--stopped-for", "300ms", "--grace", "10m"];
+        let args = [&args[..], &times, &[&dir, "--", "sh", "-c", script]].concat();
+        let program = Program::spawn(command(&relay.connect_string(), &args));
+        let pid = program.line_with("pid");
+        match way {
+            "stopped" => kill_process(pid_of(&pid), Signal::STOP).unwrap(),
+            "revoked" => zklock(fixture.server, &["revoke", &dir]).assert_succeeded(),
+            _ => program.signal(Signal::TERM),
+        }
+        program.line_with("asked");
+        (way, program, pid)
+    });
+    relay.swallow();
+    for (way, program, pid) in asked {
+        let ended = program.end();
+        assert_eq!(ended.code, 76, "{way}: {ended:?}");
+        assert!(ended.err.contains("the lock can be lost in"), "{way}: {ended:?}");
+        assert!(!is_alive(&pid), "{way}: {pid}");
+    }
 }
 
 // ---- processes outside the group
@@ -209,6 +240,20 @@ fn background_processes_survive_the_end_of_the_command() {
         assert!(is_alive(&pid), "{pid}");
         kill_process(pid_of(&pid), Signal::KILL).unwrap();
     }
+}
+
+#[test]
+fn process_outside_the_group_survives_a_forwarded_signal() {
+    let fixture = Fixture::new();
+    let script = "setsid sh -c 'echo session pid $$; exec sleep 1000' &
+        sh -c 'echo group pid $$; exec sleep 1000' & wait";
+    let program = fixture.run(&[], script);
+    let [session, group] = ["session pid", "group pid"].map(|text| program.line_with(text));
+    program.signal(Signal::TERM);
+    assert_eq!(program.end().code, 143);
+    eventually("the process in the group ends", || !is_alive(&group));
+    assert!(is_alive(&session), "{session}");
+    kill_process(pid_of(&session), Signal::KILL).unwrap();
 }
 
 #[cfg(target_os = "linux")]
@@ -419,7 +464,8 @@ fn program_needs_neither_descriptors_nor_proc() {
 #[test]
 fn command_inherits_no_descriptor_of_the_program() {
     let fixture = Fixture::new();
-    let script = "ls /proc/$$/fd | tr '\n' ' '";
+    // The shell starts no other process, because it would have the descriptors of a pipe or not, as it happens.
+    let script = "cd /proc/$$/fd && echo *";
     let mut shell = Command::new("sh");
     shell.args(["-c", script]);
     let directly = Program::spawn(shell).end();

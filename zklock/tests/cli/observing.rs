@@ -237,7 +237,7 @@ fn watching_says_that_there_is_no_contact() {
         relay.refuse();
         eventually("the outage is reported", || program.err().contains("no contact with the servers"));
         relay.restore();
-        eventually("its end is reported", || program.err().contains("contact with the servers again"));
+        eventually("its end is reported", || program.err().contains("the servers answer again"));
         assert_eq!(program.err().lines().count(), 2, "{}", program.err());
     }
 }

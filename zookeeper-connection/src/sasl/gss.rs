@@ -31,7 +31,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Begins an exchange with the server on a host, and returns the first token. May block for a minute.
+    /// Begins an exchange with the server on a host, and returns the first token. Blocks while a KDC does not answer.
     pub(super) fn begin(config: &KerberosConfig, host: &str) -> Result<(Handshake, Vec<u8>), String> {
         let server = server_name(&config.server(host)).map_err(|error| describe(&error))?;
         let credential = credential(config).map_err(|error| describe(&error))?;
@@ -82,7 +82,7 @@ fn established(granted: CtxFlags, response: Vec<u8>) -> SaslStep {
     }
 }
 
-/// Returns the client's ticket. May block for a minute.
+/// Returns the client's ticket. Blocks while a KDC does not answer.
 pub(super) fn client_ticket(config: &KerberosConfig) -> Result<KerberosTicket, String> {
     let ticket = || -> Result<(Name, Duration), Error> {
         let credential = credential(config)?;

@@ -82,8 +82,7 @@ impl KerberosConfig {
 
     /// Returns the client's ticket, after fetching a ticket for the server on a host.
     ///
-    /// Fetches nothing if the credential cache has the server's ticket. Blocks while a KDC does not answer, perhaps
-    /// for a minute.
+    /// Fetches nothing if the credential cache has the server's ticket. Blocks while a KDC does not answer.
     ///
     /// # Errors
     /// The message of the system's library if a ticket is missing.
