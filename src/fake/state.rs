@@ -123,7 +123,7 @@ impl Shared {
     }
 
     pub(super) fn wait(&self, state: &mut MutexGuard<'_, State>) {
-        state.parked.extend(jobs::park());
+        state.parked.extend(jobs::park(&[]));
         self.changed.wait(state);
     }
 
