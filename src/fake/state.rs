@@ -155,9 +155,11 @@ impl State {
         self.clients.entry(session).or_default()
     }
 
-    /// Returns whether this is a client's session that has ended.
+    /// Returns whether this is a client's session that has ended. The session 0, which stands for none, counts as
+    /// ended: it owns every persistent znode.
     pub(super) fn has_ended(&self, session: i64) -> bool {
-        (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
+        let is_of_a_client = (FIRST_SESSION..=self.last_session).contains(&session);
+        session == 0 || is_of_a_client && !self.sessions.contains(&session)
     }
 
     /// Queues an event for the client's sink.
