@@ -4,10 +4,10 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::ZkError;
 use zookeeper_recipes_lock::client::port::Names;
-use zookeeper_recipes_lock::client::port::{Enqueued, Verbs};
+use zookeeper_recipes_lock::client::port::{Enqueued, Verbs, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 pub(super) const CHECKS: &[Check] = &[
     named!(create_makes_a_znode_and_returns_its_path),
@@ -25,7 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
     named!(paths_begin_below_the_chroot),
     named!(watch_on_the_chroot_itself_fires),
     named!(data_of_nearly_a_mebibyte_are_kept),
-    named!(request_that_is_too_long_fails),
+    named!(request_that_is_too_long_is_refused),
     named!(concurrent_calls_get_their_own_replies),
 ];
 
@@ -262,18 +262,25 @@ fn data_of_nearly_a_mebibyte_are_kept(scene: &Scene<'_>) -> Outcome {
     Ok(())
 }
 
-fn request_that_is_too_long_fails(scene: &Scene<'_>) -> Outcome {
+fn request_that_is_too_long_is_refused(scene: &Scene<'_>) -> Outcome {
+    /// The name of a kind of call, and a function that makes such a call with these data.
+    type WithData = (&'static str, fn(&dyn ZooKeeperClient, &str, &[u8]) -> ZkResult<()>);
+    const CALLS: [WithData; 3] = [
+        ("create", |client, path, data| {
+            client.create(&format!("{path}/x"), data, &open(), CreateMode::Persistent).map(drop)
+        }),
+        ("create_and_list", |client, path, data| client.create_and_list(path, "x-", data, &open()).map(drop)),
+        ("set_data", |client, path, data| client.set_data(path, data, None).map(drop)),
+    ];
     let (client, path) = (scene.connect()?, scene.given("a")?);
-    let call = path.clone();
-    let result = client.in_time("a request that is too long", move |client| {
-        client.set_data(&call, &vec![0; 2 << 20], None)
-    })?;
-    // A server would close the connection. A client should instead refuse to send the request.
-    let is_refused =
-        matches!(result, Err(ZkError::BadArguments | ZkError::ConnectionLoss | ZkError::SessionExpired));
-    ensure!(is_refused, "a request that is too long: {result:?}");
+    for (name, call) in CALLS {
+        let (what, path) = (format!("a {name} that is too long"), path.clone());
+        let result = client.in_time(&what, move |client| call(client, &path, &vec![0; 2 << 20]))?;
+        refused(&what, result, ZkError::BadArguments)?;
+    }
     let stat = done("exists", scene.other.exists(&path, false))?;
-    same("the version after the failed request", stat.map(|stat| stat.version), Some(0))
+    let found = stat.map(|stat| (stat.version, stat.num_children));
+    same("the version and the children after the refused calls", found, Some((0, 0)))
 }
 
 fn concurrent_calls_get_their_own_replies(scene: &Scene<'_>) -> Outcome {

@@ -32,7 +32,7 @@ pub use zookeeper_connection::{
 /// - Once the session is lost for good, every call fails immediately with
 ///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on any session but the one for
 ///   which the client was created.
-/// - A request that is too long for a server (a mebibyte by default) fails with
+/// - A request that [is too long](Call::is_too_long) for a server fails with
 ///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If the request were sent, the server would
 ///   close the connection, and would close the next one when the request is repeated.
 /// - After a reconnect, calls are answered only by a server that has applied every change that the client has seen in a

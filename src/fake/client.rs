@@ -101,7 +101,7 @@ impl SimulatedClient {
         let mut state = self.shared.lock();
         state.hang_up(self.session);
         let client = self.client(&mut state);
-        if !has_ended(client.contact) {
+        if !client.contact.has_ended() {
             client.contact = Contact::Closed;
         }
         let (sink, threads) = (client.sink.take(), client.wire.take_threads());
@@ -171,7 +171,7 @@ impl ZooKeeperClient for SimulatedClient {
             let client = self.client(&mut state);
             (client.contact, client.owns_session)
         };
-        if !has_ended(contact) && owns_session {
+        if !contact.has_ended() && owns_session {
             // Whether the request reaches the server makes no difference to this client.
             let _ = self.link().close();
         }
@@ -184,10 +184,6 @@ impl Verbs for SimulatedClient {
     fn make(&self, call: Call) -> ZkResult<Reply> {
         self.call(&call)
     }
-}
-
-fn has_ended(contact: Contact) -> bool {
-    matches!(contact, Contact::Closed | Contact::Lost)
 }
 
 impl Drop for SimulatedClient {

@@ -108,7 +108,7 @@ impl VirtualClock {
         Session::open_replaced(Factory::new(runtime, factory))
     }
 
-    fn runtime(&self) -> Result<Arc<VirtualRuntime>> {
+    pub(super) fn runtime(&self) -> Result<Arc<VirtualRuntime>> {
         Ok(Arc::new(VirtualRuntime::new(Threads::start()?, Arc::clone(&self.time))))
     }
 
@@ -203,8 +203,10 @@ struct State {
 
 enum Due {
     Timer(Arc<Threads>, Job),
-    /// Ends a wait. The second field is the job that waits, if a job does.
-    Alarm(Setter, Option<Parked>),
+    /// Ends the wait of a job.
+    AlarmOfJob(Setter),
+    /// Ends the wait of another thread.
+    Alarm(Setter),
 }
 
 impl Time {
@@ -213,7 +215,7 @@ impl Time {
     }
 
     fn advance(&self, time: Duration) {
-        let this_job = jobs::park();
+        let this_job = jobs::park(&[]);
         let advancing = self.advancing.lock();
         let end = self.now().after(time);
         loop {
@@ -221,10 +223,7 @@ impl Time {
             let Some(due) = self.next_due(end) else { break };
             match due {
                 Due::Timer(threads, job) => threads.at(IMMEDIATELY, self.jobs.track(job)),
-                Due::Alarm(alarm, job) => {
-                    job.into_iter().for_each(Parked::resume);
-                    drop(alarm);
-                }
+                Due::Alarm(alarm) | Due::AlarmOfJob(alarm) => drop(alarm),
             }
         }
         drop(advancing);
@@ -272,9 +271,10 @@ impl Time {
     pub(super) fn set_alarm(self: &Arc<Time>, moment: Moment) -> Alarm {
         let alarm = Setter::new();
         let rung = alarm.latch().clone();
+        let due = if jobs::is_in_a_job() { Due::AlarmOfJob(alarm) } else { Due::Alarm(alarm) };
         let mut state = self.state.lock();
         // If the moment has passed, the alarm is dropped and thereby rings at once.
-        let key = (moment > state.now).then(|| state.set(moment, Due::Alarm(alarm, jobs::present())));
+        let key = (moment > state.now).then(|| state.set(moment, due));
         self.alarm_set.notify_all();
         Alarm { time: Arc::clone(self), key, rung }
     }
@@ -289,7 +289,7 @@ impl State {
     }
 
     fn waiting_calls(&self) -> usize {
-        self.due.values().filter(|due| matches!(due, Due::Alarm(_, None))).count()
+        self.due.values().filter(|due| matches!(due, Due::Alarm(_))).count()
     }
 }
 

@@ -1,9 +1,8 @@
 //! [`Jobs`]: the jobs of sessions on a [`VirtualClock`](super::VirtualClock). Time passes only while none is
 //! running.
 //!
-//! A job that waits for a swallowed packet, a latch or a deadline is *parked*: it does not count as running. What ends
-//! the wait for a packet or a deadline makes the job count again before it wakes the job's thread. A job that a latch
-//! wakes counts again only when its thread runs.
+//! A job that waits for a swallowed packet, a latch or a deadline is *parked*: it does not count as running. It counts
+//! again as soon as its wait is over, before its thread wakes. Otherwise, time could pass in between.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::time::Job;
+use crate::time::{Job, Latch};
 
 /// How long a clock waits for running jobs, in real time. A job that runs longer may be waiting for the test itself, so
 /// it no longer counts.
@@ -28,8 +27,26 @@ pub(super) struct Jobs {
 #[derive(Default)]
 struct Table {
     last: u64,
-    /// The jobs that have not ended, and whether each counts as running.
-    counts: BTreeMap<u64, bool>,
+    /// The jobs that have not ended.
+    jobs: BTreeMap<u64, Standing>,
+}
+
+enum Standing {
+    Running,
+    /// Does not count as running until it is resumed or one of the latches is set.
+    ///
+    /// Dropping these clones runs no external code, because the waiting thread holds the latches until it has resumed
+    /// the job.
+    Parked(Vec<Latch>),
+}
+
+impl Standing {
+    fn counts(&self) -> bool {
+        match self {
+            Standing::Running => true,
+            Standing::Parked(latches) => latches.iter().any(Latch::is_set),
+        }
+    }
 }
 
 impl Jobs {
@@ -39,7 +56,7 @@ impl Jobs {
             let mut table = self.table.lock();
             table.last += 1;
             let number = table.last;
-            table.counts.insert(number, true);
+            table.jobs.insert(number, Standing::Running);
             number
         };
         let entry = Entry { jobs: Arc::clone(self), number };
@@ -53,24 +70,31 @@ impl Jobs {
     pub(super) fn await_idle(&self) {
         let limit = Instant::now() + MAX_RUN;
         let mut table = self.table.lock();
-        while table.counts.values().any(|counts| *counts) {
+        while !table.is_idle() {
             if self.idle.wait_until(&mut table, limit).timed_out() {
-                table.counts.values_mut().for_each(|counts| *counts = false);
+                let late = table.jobs.values_mut().filter(|standing| standing.counts());
+                late.for_each(|standing| *standing = Standing::Parked(Vec::new()));
             }
         }
     }
 
-    fn set_counts(&self, number: u64, counts: bool) {
-        if let Some(entry) = self.table.lock().counts.get_mut(&number) {
-            *entry = counts;
+    fn set(&self, number: u64, standing: Standing) {
+        if let Some(entry) = self.table.lock().jobs.get_mut(&number) {
+            *entry = standing;
         }
         self.idle.notify_all();
     }
 }
 
+impl Table {
+    fn is_idle(&self) -> bool {
+        !self.jobs.values().any(Standing::counts)
+    }
+}
+
 impl fmt::Debug for Jobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Jobs").field("under_way", &self.table.lock().counts.len()).finish()
+        f.debug_struct("Jobs").field("under_way", &self.table.lock().jobs.len()).finish()
     }
 }
 
@@ -82,7 +106,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.jobs.table.lock().counts.remove(&self.number);
+        self.jobs.table.lock().jobs.remove(&self.number);
         self.jobs.idle.notify_all();
     }
 }
@@ -119,18 +143,58 @@ pub(super) struct Parked {
 impl Parked {
     /// Makes the job count again.
     pub(super) fn resume(self) {
-        self.jobs.set_counts(self.number, true);
+        self.jobs.set(self.number, Standing::Running);
     }
 }
 
-/// Parks the job that runs on this thread, if any, and returns it.
-pub(super) fn park() -> Option<Parked> {
+/// Parks the job that runs on this thread, if any, and returns it. The job counts again when it is resumed or one of
+/// the latches is set.
+pub(super) fn park(latches: &[&Latch]) -> Option<Parked> {
     let job = present()?;
-    job.jobs.set_counts(job.number, false);
+    job.jobs.set(job.number, Standing::Parked(latches.iter().copied().cloned().collect()));
     Some(job)
 }
 
-/// Returns the job that runs on this thread, if any.
-pub(super) fn present() -> Option<Parked> {
+/// Returns whether a job runs on this thread.
+pub(super) fn is_in_a_job() -> bool {
+    present().is_some()
+}
+
+fn present() -> Option<Parked> {
     PRESENT.with_borrow(Clone::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::fake::VirtualClock;
+    use crate::tests::{eventually, next};
+    use crate::time::{Priority, Runtime, Setter};
+
+    #[test]
+    fn job_whose_wait_is_over_counts_before_its_thread_wakes() {
+        crate::tests::begin();
+        let runtime = VirtualClock::new().runtime().unwrap();
+        let setter = Setter::new();
+        let (of_job, latch) = (Arc::clone(&runtime), setter.latch().clone());
+        let (send, sent) = bounded(1);
+        let wait = move || {
+            send.send(present().unwrap().jobs).unwrap();
+            of_job.wait(&[&latch], None);
+        };
+        runtime.submit(Priority::Callback, Box::new(wait));
+        let jobs = next(&sent);
+        eventually("the job is parked", || jobs.table.lock().is_idle());
+        {
+            // The job's thread needs the table before it can go on.
+            let table = jobs.table.lock();
+            setter.set();
+            assert!(!table.is_idle());
+        }
+        jobs.await_idle();
+        assert_eq!(jobs.table.lock().jobs.len(), 0);
+        runtime.shut_down();
+    }
 }

@@ -13,9 +13,6 @@ use super::state::{Client, Contact, Shared, State};
 use crate::client::{Call, Op, Reply, call_in_parts};
 use crate::error::{ZkError, ZkResult};
 
-/// Servers close the connection on a longer request, so clients refuse to send one.
-const MAX_REQUEST: usize = 0xf_ffff;
-
 /// A client as its calls see it. The client itself may already have been dropped.
 #[derive(Clone)]
 pub(super) struct Link {
@@ -303,14 +300,5 @@ fn path_of(call: &Call) -> &str {
 
 /// Refuses a call that is too long for a server.
 pub(super) fn check_length(call: &Call) -> ZkResult<()> {
-    let data = |operation: &Op| match operation {
-        Op::Create { data, .. } | Op::SetData { data, .. } => data.len(),
-        Op::Delete { .. } | Op::Check { .. } => 0,
-    };
-    let length = match call {
-        Call::Create { path, data, .. } | Call::SetData { path, data, .. } => path.len() + data.len(),
-        Call::Multi(operations) => operations.iter().map(data).sum(),
-        _ => 0,
-    };
-    if length > MAX_REQUEST { Err(ZkError::BadArguments) } else { Ok(()) }
+    if call.is_too_long("") { Err(ZkError::BadArguments) } else { Ok(()) }
 }

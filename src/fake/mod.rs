@@ -135,9 +135,9 @@ impl SimulatedZooKeeper {
     /// [`expire_session`](SimulatedZooKeeper::expire_session) ends a session of either kind.
     ///
     /// # Panics
-    /// If the server would refuse: a parent is ephemeral, the path is bad, `session` is the id of a client's session
-    /// that has ended, or a znode with the next number exists (after [`set_sequence`](SimulatedZooKeeper::set_sequence)
-    /// or at the [end of the numbers](SequenceEnd)).
+    /// If the server would refuse: a parent is ephemeral, the path is bad, `session` is 0 or the id of a client's
+    /// session that has ended, or a znode with the next number exists (after
+    /// [`set_sequence`](SimulatedZooKeeper::set_sequence) or at the [end of the numbers](SequenceEnd)).
     #[track_caller]
     pub fn create_sequential(&self, dir: &str, prefix: &str, session: Option<i64>) -> String {
         let path = tree::join(dir, prefix);

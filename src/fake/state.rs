@@ -101,6 +101,13 @@ pub(super) enum Contact {
     Closed,
 }
 
+impl Contact {
+    /// Returns whether the client knows that its session has ended.
+    pub(super) fn has_ended(self) -> bool {
+        matches!(self, Contact::Lost | Contact::Closed)
+    }
+}
+
 impl Shared {
     pub(super) fn new() -> Shared {
         let state = State {
@@ -123,7 +130,7 @@ impl Shared {
     }
 
     pub(super) fn wait(&self, state: &mut MutexGuard<'_, State>) {
-        state.parked.extend(jobs::park());
+        state.parked.extend(jobs::park(&[]));
         self.changed.wait(state);
     }
 
@@ -155,15 +162,18 @@ impl State {
         self.clients.entry(session).or_default()
     }
 
-    /// Returns whether this is a client's session that has ended.
+    /// Returns whether this is a client's session that has ended. The session 0, which stands for none, counts as
+    /// ended: it owns every persistent znode.
     pub(super) fn has_ended(&self, session: i64) -> bool {
-        (FIRST_SESSION..=self.last_session).contains(&session) && !self.sessions.contains(&session)
+        let is_of_a_client = (FIRST_SESSION..=self.last_session).contains(&session);
+        session == 0 || is_of_a_client && !self.sessions.contains(&session)
     }
 
-    /// Queues an event for the client's sink.
+    /// Queues an event for the client's sink. Nothing follows the end of the session.
     pub(super) fn queue_event(&mut self, session: i64, event: ClientEvent) {
         let ticket = self.next_ticket();
-        if let Some(client) = self.clients.get_mut(&session) {
+        let client = self.clients.get_mut(&session);
+        if let Some(client) = client.filter(|client| !client.contact.has_ended()) {
             if let Some(sink) = client.sink.clone() {
                 client.outbox.push_event(ticket, sink, event);
             }

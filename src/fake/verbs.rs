@@ -115,7 +115,7 @@ impl SimulatedClient {
 
     /// Makes the client give up its session: the sink gets `SessionLost`.
     ///
-    /// The session and its znodes remain on the server.
+    /// The session and its znodes remain on the server. Does nothing if the client knows that its session has ended.
     pub fn give_up(&self) {
         let mut state = self.shared.lock();
         state.lose(self.session);
@@ -127,8 +127,7 @@ impl SimulatedClient {
     /// Does nothing if the session is live or the client already knows that it has ended.
     pub fn report_expiry(&self) {
         let mut state = self.shared.lock();
-        let unaware = !matches!(self.client(&mut state).contact, Contact::Lost | Contact::Closed);
-        if unaware && !state.sessions.contains(&self.session) {
+        if !state.sessions.contains(&self.session) {
             state.lose(self.session);
         }
         self.shared.deliver(state);
@@ -301,11 +300,13 @@ impl State {
         client.outbox.lose_the_rest();
     }
 
-    /// Notifies the client that its session is lost for good.
+    /// Notifies the client that its session is lost for good, unless it knows that its session has ended.
     fn lose(&mut self, session: i64) {
-        self.hang_up(session);
-        self.client(session).contact = Contact::Lost;
-        self.queue_event(session, ClientEvent::SessionLost);
+        if !self.client(session).contact.has_ended() {
+            self.hang_up(session);
+            self.queue_event(session, ClientEvent::SessionLost);
+            self.client(session).contact = Contact::Lost;
+        }
     }
 
     /// Ends a session on the server and notifies its client if it can be reached.

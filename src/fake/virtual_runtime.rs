@@ -42,7 +42,7 @@ impl Runtime for VirtualRuntime {
         let of_alarm = alarm.iter().map(|alarm| &alarm.rung);
         let all: Vec<&Latch> = latches.iter().copied().chain(of_alarm).collect();
         if !all.iter().any(|latch| latch.is_set()) {
-            let parked = jobs::park();
+            let parked = jobs::park(&all);
             self.threads.wait(&all, None);
             parked.into_iter().for_each(Parked::resume);
         }

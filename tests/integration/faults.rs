@@ -309,9 +309,9 @@ fn deadlines_hold_and_drops_return_while_packets_are_swallowed() {
 }
 
 #[test]
-fn silently_replaced_session_is_reported_as_lost() {
+fn session_that_the_servers_do_not_know_is_reported_as_lost() {
     let server = Server::start();
-    let observer_dir = unique_dir("silent-new-session");
+    let observer_dir = unique_dir("unknown-session");
     let session = session(&server);
     let states = session.subscribe();
     let (listener, calls) = RecordingListener::new();

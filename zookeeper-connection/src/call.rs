@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::chroot::Chroot;
+use crate::codec::{MAX_REQUEST, OpCode};
 use crate::error::{ZkError, ZkResult};
 use crate::path::is_absolute;
 #[cfg(any(test, feature = "test-util"))]
@@ -344,6 +346,28 @@ impl Call {
             | Call::GetChildren { path, .. } => path.len(),
             Call::Multi(operations) => operations.iter().map(Op::bytes).sum(),
         }
+    }
+
+    /// Returns whether the request is longer than servers accept by default, which is a mebibyte minus one byte.
+    ///
+    /// Servers close the connection on a longer request, so a client must refuse to send one. `chroot` is the path that
+    /// the client prepends to all paths; it may be empty.
+    #[must_use]
+    pub fn is_too_long(&self, chroot: &str) -> bool {
+        let estimate = match self {
+            Call::Multi(_) => MAX_REQUEST,
+            Call::Create { acl, .. } | Call::CreateAndList { acl, .. } => {
+                let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
+                self.bytes() + acl.sum::<usize>()
+            }
+            call => call.bytes(),
+        };
+        if estimate + chroot.len() < MAX_REQUEST / 2 {
+            return false;
+        }
+        let mut frame = Vec::new();
+        self.encode(OpCode::of_call(self), &Chroot::new(chroot), 1, &mut frame);
+        frame.len() > 4 + MAX_REQUEST
     }
 
     /// Returns the directory that the call lists, if it lists one.

@@ -31,7 +31,7 @@ use mio::{Poll, Waker};
 use uuid::Uuid;
 
 use crate::chroot::Chroot;
-use crate::codec::{DEFAULT_MAX_FRAME, MAX_REQUEST, OpCode};
+use crate::codec::DEFAULT_MAX_FRAME;
 use crate::connect_error::ConnectError;
 use crate::connect_string::ConnectString;
 use crate::credential::Credential;
@@ -309,7 +309,7 @@ impl Connection {
     /// write. If the session has ended, the continuation runs on this thread, with `SessionExpired`. If the call is too
     /// long for a server, or a path may lead out of the chroot, it runs on this thread, with `BadArguments`.
     fn send(&self, call: Call, chroot: &Chroot, done: Done) {
-        if !call.has_sound_paths() || is_too_long(&call, chroot) {
+        if !call.has_sound_paths() || call.is_too_long(chroot.prefix().unwrap_or_default()) {
             return done.finish(Err(ZkError::BadArguments));
         }
         match exchange(call, done) {
@@ -477,22 +477,4 @@ fn await_either<T>(
 
 fn is_disconnected(channel: &Receiver<Infallible>) -> bool {
     channel.try_recv() == Err(TryRecvError::Disconnected)
-}
-
-/// Returns whether the call is longer than servers accept.
-fn is_too_long(call: &Call, chroot: &Chroot) -> bool {
-    let estimate = match call {
-        Call::Multi(_) => MAX_REQUEST,
-        Call::Create { acl, .. } | Call::CreateAndList { acl, .. } => {
-            let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
-            call.bytes() + acl.sum::<usize>()
-        }
-        call => call.bytes(),
-    };
-    if estimate + chroot.prefix().map_or(0, str::len) < MAX_REQUEST / 2 {
-        return false;
-    }
-    let mut frame = Vec::new();
-    call.encode(OpCode::of_call(call), chroot, 1, &mut frame);
-    frame.len() > 4 + MAX_REQUEST
 }

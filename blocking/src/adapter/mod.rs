@@ -14,6 +14,8 @@
 //! - On a disconnect, the crate gives up for good if it has not sent a ping for a session timeout, and it
 //!   sends a ping only after two thirds of a session timeout without any request.
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) makes the session leave such gaps.
+//! - The crate sends requests that are too long for a server. The adapter refuses them. It does not know the handle's
+//!   chroot, so within a chroot, a request that is too long by less than the length of the chroot is sent nevertheless.
 //! - Within a chroot, the crate sends a watch on `/` with the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - A call that is made while a handle's I/O thread starts may not wake that thread, and then no later call
@@ -170,6 +172,9 @@ impl Adapter {
 
 impl BlockingClient for Adapter {
     fn call(&self, call: &Call) -> ZkResult<Reply> {
+        if call.is_too_long("") {
+            return Err(ZkError::BadArguments);
+        }
         match call {
             Call::Create { path, data, acl, mode } => self.create(path, data, acl, *mode),
             Call::Delete { path, version } => self.ask(|zk| zk.delete(path, *version)).map(|()| Reply::Done),

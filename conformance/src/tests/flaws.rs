@@ -22,6 +22,7 @@ pub(super) enum Flaw {
     NoAuthIsNoNode,
     DataAreCut,
     LongRequestHangs,
+    LongRequestCostsTheConnection,
     TransactionIsPartial,
     ChecksAreIgnored,
     EventTwice,
@@ -58,7 +59,8 @@ const NOTICED: &[(Flaw, &str)] = &[
     (ChildrenAreFullPaths, "children_are_names_without_paths"),
     (NoAuthIsNoNode, "permissions_are_enforced"),
     (DataAreCut, "data_of_nearly_a_mebibyte_are_kept"),
-    (LongRequestHangs, "request_that_is_too_long_fails"),
+    (LongRequestHangs, "request_that_is_too_long_is_refused"),
+    (LongRequestCostsTheConnection, "request_that_is_too_long_is_refused"),
     (TransactionIsPartial, "failed_transaction_changes_nothing"),
     (ChecksAreIgnored, "failed_check_fails_a_transaction"),
     (EventTwice, "watch_set_twice_fires_once"),
@@ -138,10 +140,16 @@ impl Flawed {
     }
 
     fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> ZkResult<Reply> {
-        if self.has(LongRequestHangs) && data.len() > 1 << 20 {
-            loop {
+        match self.flaw {
+            LongRequestHangs if data.len() > 1 << 20 => loop {
                 std::thread::park();
+            },
+            LongRequestCostsTheConnection if data.len() > 1 << 20 => {
+                self.inner.disconnect();
+                self.inner.reconnect();
+                return Err(ZkError::ConnectionLoss);
             }
+            _ => {}
         }
         let before = self.inner.exists(path, false);
         let stat = self.ask(Call::set_data(path, data, version))?;

@@ -155,6 +155,43 @@ fn listeners_have_returned_after_an_advance_unless_they_block() {
     }
 }
 
+/// A listener that acquires a lock, and waits for another until a deadline.
+struct Locking {
+    free: BlockingWriteLock,
+    held: BlockingWriteLock,
+    is_done: Arc<AtomicBool>,
+}
+
+impl LockListener for Locking {
+    fn lock_acquired(&self) {
+        self.free.lock().unwrap().unlock().unwrap();
+        assert!(self.held.try_lock_for(HOUR / 60).unwrap().is_none());
+        self.free.lock().unwrap().unlock().unwrap();
+        self.is_done.store(true, Ordering::SeqCst);
+    }
+
+    fn lock_released(&self) {}
+}
+
+#[test]
+fn listeners_that_wait_for_locks_have_returned_after_an_advance() {
+    let fixture = Fixture::new();
+    let ((_holder, held), (_client, session)) = (fixture.lock(), fixture.open());
+    let _guard = held.lock().unwrap();
+    for _ in 0..10 {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let [free, held] = ["/free", LOCK].map(|dir| BlockingWriteLock::new(&session, dir).unwrap());
+        let listener = Locking { free, held, is_done: is_done.clone() };
+        let lock = WriteLock::with_listener(&session, "/listened", listener).unwrap();
+        lock.lock().unwrap();
+        fixture.clock.advance(Duration::ZERO);
+        assert!(!is_done.load(Ordering::SeqCst));
+        fixture.clock.advance(HOUR / 60);
+        assert!(is_done.load(Ordering::SeqCst));
+        lock.unlock().unwrap();
+    }
+}
+
 #[test]
 fn a_lost_session_is_replaced_on_the_clock() {
     let fixture = Fixture::new();

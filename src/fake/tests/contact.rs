@@ -160,6 +160,63 @@ fn close_ends_the_session_once() {
 }
 
 #[test]
+fn nothing_follows_the_end_of_a_session() {
+    type Verb = fn(&SimulatedClient);
+    let ends: [(Verb, &[ClientEvent]); 5] = [
+        (|client| client.expire(), &[SessionLost]),
+        (|client| client.give_up(), &[SessionLost]),
+        (
+            |client| {
+                client.expire_silently();
+                client.report_expiry();
+            },
+            &[SessionLost],
+        ),
+        (|client| client.close(), &[]),
+        (
+            |client| {
+                client.disconnect();
+                client.close();
+            },
+            &[Disconnected],
+        ),
+    ];
+    let verbs: [Verb; 11] = [
+        |client| client.disconnect(),
+        |client| client.reconnect(),
+        |client| client.expire(),
+        |client| client.expire_silently(),
+        |client| client.give_up(),
+        |client| client.report_expiry(),
+        |client| client.swallow(),
+        |client| client.release(),
+        |client| client.pass_on(),
+        |client| client.close(),
+        |client| client.grant(Granted::new(TIMEOUT)),
+    ];
+    for (number, (end, last_words)) in ends.into_iter().enumerate() {
+        for first in verbs {
+            for second in verbs {
+                let (zookeeper, client, events) = connected();
+                client.hold_back_next(SimOperation::SetData);
+                assert_eq!(outcome(&client), Err(ZkError::ConnectionLoss));
+                client.get_data("/a", true).unwrap();
+                end(&client);
+                assert_eq!(events.take(), last_words);
+                let contact = client.client(&mut client.shared.lock()).contact;
+                let later = Events::of(&client);
+                first(&client);
+                second(&client);
+                zookeeper.set_data("/a", b"later");
+                assert_eq!([events.take(), later.take()], [[], []], "end {number}");
+                assert_eq!(client.client(&mut client.shared.lock()).contact, contact, "end {number}");
+                assert_eq!(outcome(&client), Err(ZkError::SessionExpired), "end {number}");
+            }
+        }
+    }
+}
+
+#[test]
 fn close_lost_before_the_server_leaves_the_session_to_expire() {
     let without_contact: [fn(&SimulatedClient); 3] = [
         |client| client.disconnect(),

@@ -4,10 +4,36 @@
 use crossbeam_channel::{Receiver, bounded, unbounded};
 
 use super::*;
-use crate::client::{Call, Done, Reply};
+use crate::client::{Call, Done, Op, Permissions, Reply};
 use crate::error::ZkResult;
 use crate::fake::VirtualClock;
 use crate::{BlockingWriteLock, Session};
+
+#[test]
+fn request_that_is_too_long_for_a_server_is_refused() {
+    let long = vec![0; 1 << 20];
+    let name = "x".repeat(1 << 20);
+    let open = Acl::open_unsafe;
+    let calls = [
+        Call::create("/x", &*long, open(), CreateMode::Persistent).call,
+        Call::create("/x", [], [Acl::new(Permissions::ALL, "digest", &name)], CreateMode::Persistent).call,
+        Call::create_and_list("/", "x-", &*long, open()).call,
+        Call::set_data("/a", &*long, None).call,
+        Call::exists(format!("/{name}"), false).call,
+        Call::multi([Op::SetData { path: "/a".into(), data: (*long).into(), version: None }]).call,
+    ];
+    for call in calls {
+        for is_ordered in [true, false] {
+            let (zookeeper, client, _) = connected();
+            client.set_ordered(is_ordered);
+            let (send, sent) = bounded(1);
+            client.submit(call.clone(), Done::new(move |outcome| send.send(outcome).unwrap()));
+            assert_eq!(next(&sent).unwrap_err(), ZkError::BadArguments, "{call:?}");
+            assert_eq!(client.call(&call).unwrap_err(), ZkError::BadArguments, "{call:?}");
+            assert!(zookeeper.log().is_empty());
+        }
+    }
+}
 
 /// What a client has delivered, in order.
 #[derive(Debug, PartialEq, Eq)]

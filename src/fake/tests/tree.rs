@@ -337,14 +337,23 @@ fn verb_panics_where_the_server_would_refuse() {
 }
 
 #[test]
-fn ended_session_creates_no_znode() {
+fn session_that_does_not_exist_creates_no_znode() {
     let (zookeeper, client, _) = connected();
     client.expire();
-    let create = || zookeeper.create_sequential("/a", "x-", Some(client.session_id()));
-    let refused = catch_unwind(AssertUnwindSafe(create)).unwrap_err();
-    let message = refused.downcast_ref::<String>().unwrap();
-    assert!(message.contains("SessionExpired"), "{message}");
-    assert!(zookeeper.children("/a").is_empty());
+    for session in [client.session_id(), 0] {
+        let create = || zookeeper.create_sequential("/a", "x-", Some(session));
+        let refused = catch_unwind(AssertUnwindSafe(create)).unwrap_err();
+        let message = refused.downcast_ref::<String>().unwrap();
+        assert!(message.contains("SessionExpired"), "{message}");
+        assert!(zookeeper.children("/a").is_empty());
+    }
+}
+
+#[test]
+fn end_of_no_session_deletes_nothing() {
+    let (zookeeper, _client, _) = connected();
+    zookeeper.expire_session(0);
+    assert!(zookeeper.exists("/a"));
 }
 
 #[test]

@@ -207,7 +207,12 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
 }
 
-/// Draws a tick. With a short tick, a stall of a few ticks lasts longer than a keep-alive period.
+/// Draws a tick.
+///
+/// A server dies after a stall only if its client still owns a lock, and a stall lasts for up to four ticks. With a tick
+/// of a tenth of the session timeout T, an owner survives such a stall by default (F is 0.56 T), and a keep-alive falls
+/// due in a stall of three ticks or more (D is 0.3 T). With a tick of T/4, one falls due in every stall (D is 0.7
+/// ticks), but an owner survives only about two ticks (F is 0.52 T).
 fn draw_tick(world: &World, random: &mut Random, timeout: Duration) -> Duration {
     match world.profile.faults.stalls {
         // The part of a lease that remains after the report delay must be long compared to a window.
