@@ -16,7 +16,7 @@ use crate::failure::Failure;
 #[cfg(feature = "kerberos")]
 use crate::spans::show_duration;
 
-/// How long to wait for the tickets of all servers. The system's library waits a minute for a silent KDC.
+/// How long to wait for the tickets of all servers. The system's library waits longer for a silent KDC.
 #[cfg(feature = "kerberos")]
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -87,7 +87,7 @@ impl Findings {
 #[cfg(feature = "kerberos")]
 type Ticket = mpsc::Receiver<Result<KerberosTicket, String>>;
 
-/// Fetches a ticket on another thread, because the KDC may take a minute to answer.
+/// Fetches a ticket on another thread, because the KDC may not answer.
 #[cfg(feature = "kerberos")]
 fn fetch_ticket(config: &KerberosConfig, host: &str) -> Ticket {
     let (sender, ticket) = mpsc::channel();
