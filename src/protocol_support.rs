@@ -112,7 +112,10 @@ impl ProtocolSupport {
     ///   example [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
     /// - [`Closed`](crate::ErrorReason::Closed): this helper was closed before an attempt.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
-        self.retry(Operation::RETRY, "an operation", operation)
+        self.repeat(
+            || if self.is_closed() { Err(LockError::closed_before_retry()) } else { Ok(()) },
+            operation,
+        )
     }
 
     /// Like `retry_operation`, but for an operation of this crate. Errors contain the operation's name and path.
@@ -120,12 +123,21 @@ impl ProtocolSupport {
         &self,
         named: Operation,
         path: impl fmt::Display,
+        operation: O,
+    ) -> Result<O::Output> {
+        self.repeat(|| self.check_open(named, &path), operation)
+    }
+
+    /// Repeats an operation while `may_start` returns no error.
+    fn repeat<O: ZooKeeperOperation>(
+        &self,
+        may_start: impl Fn() -> Result<()>,
         mut operation: O,
     ) -> Result<O::Output> {
         let policy = self.options.retry_policy();
         let mut counter = RetryCounter::default();
         loop {
-            self.check_open(named, &path)?;
+            may_start()?;
             let error = match operation.execute() {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,

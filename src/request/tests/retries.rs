@@ -113,6 +113,16 @@ fn path_is_ensured_despite_a_lost_reply() {
 }
 
 #[test]
+fn error_of_an_applications_operation_that_does_not_start_names_no_path() {
+    let zk = SimulatedZooKeeper::new();
+    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
+    support.close();
+    let error = support.retry_operation(|| Ok(())).unwrap_err();
+    assert_eq!((error.reason(), error.operation(), error.path()), (ErrorReason::Closed, Some("retry"), None));
+    assert!(error.to_string().starts_with("retry: closed"), "{error}");
+}
+
+#[test]
 fn close_ends_a_try_lock_whose_create_is_retried() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
