@@ -3,16 +3,17 @@
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, Call, CreateMode};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
+use crate::client::{Acl, Ask, Call, CreateMode, Stat};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
-use crate::session::Session;
+use crate::session::{Core, Session};
 use crate::time::{Latch, submit_wake_up};
 use crate::wait::CancelToken;
 
@@ -180,14 +181,7 @@ impl ProtocolSupport {
         }
         self.retry(Operation::CREATE, &path, || {
             let core = self.session.core();
-            let create = || core.ask(Call::create(&path, data, acl, mode));
-            let created = match (create(), path.parent()) {
-                (Err(ZkError::NoNode), Some(parent)) => core
-                    .ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)
-                    .and_then(|()| create()),
-                (created, _) => created,
-            };
-            match created {
+            match self.create_below_parents(&core, &path, || Call::create(&path, data, acl, mode)) {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
                     let chroot = core.client().chroot();
@@ -196,6 +190,27 @@ impl ProtocolSupport {
                 Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
             }
         })
+    }
+
+    /// Creates a znode and its missing parents. As long as another client deletes a parent before the znode is created,
+    /// this starts again, as joining a queue does.
+    ///
+    /// # Errors
+    /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of a call.
+    fn create_below_parents(
+        &self,
+        core: &Arc<Core>,
+        path: &ZNodePath,
+        create: impl Fn() -> Ask<(String, Option<Stat>)>,
+    ) -> ZkResult<()> {
+        loop {
+            match (core.ask(create()), path.parent()) {
+                (Err(ZkError::NoNode), Some(parent)) => {
+                    core.ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)?;
+                }
+                (created, _) => return created.map(drop),
+            }
+        }
     }
 
     pub(crate) fn check_open(&self, operation: Operation, path: impl fmt::Display) -> Result<()> {
