@@ -4,10 +4,76 @@
 //! connection, which come after the whole list. If a thread breaks the order, the panic message gives each
 //! rank as its place in the list, counted from zero.
 //!
-//! Other mutexes have no rank. A thread takes the mutexes of a candidate, of a reentrant lock and of named locks before
-//! all mutexes in the list. The mutex of a cancel token comes last: a thread that holds it takes no other.
+//! The mutex of a cancel token has no rank. It comes last: a thread that holds it takes no other.
+//!
+//! A forked child takes no mutex of its parent, because the thread that holds the mutex may not exist in the child.
+//! Debug builds check that, too.
 
-pub(crate) use zookeeper_connection::support::lock_order::{Mutex, MutexGuard, assert_none_held};
+use std::fmt;
+
+use zookeeper_connection::support::lock_order as base;
+pub(crate) use zookeeper_connection::support::lock_order::{MutexGuard, assert_none_held};
+
+/// A mutex with a place in the order.
+#[derive(Default)]
+pub(crate) struct Mutex<const RANK: u8, T> {
+    inner: base::Mutex<RANK, T>,
+    #[cfg(debug_assertions)]
+    process: checked::OneProcess,
+}
+
+impl<const RANK: u8, T> Mutex<RANK, T> {
+    pub(crate) fn new(value: T) -> Mutex<RANK, T> {
+        Mutex {
+            inner: base::Mutex::new(value),
+            #[cfg(debug_assertions)]
+            process: checked::OneProcess::default(),
+        }
+    }
+
+    /// Takes the mutex. In a debug build, panics if the thread holds a mutex of the same rank or a higher one, or if
+    /// another process has taken this mutex.
+    ///
+    /// Latches are exempt from the second check, because a setter that is dropped may take its mutex, also in a forked
+    /// child. No thread of the parent holds that mutex, because whoever waits for a latch keeps the setter alive.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RANK, T> {
+        #[cfg(debug_assertions)]
+        if RANK != rank::LATCH {
+            self.process.check();
+        }
+        self.inner.lock()
+    }
+}
+
+impl<const RANK: u8, T: fmt::Debug> fmt::Debug for Mutex<RANK, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[cfg(debug_assertions)]
+mod checked {
+    use std::process;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// The id of the process that first took a mutex; zero before that.
+    #[derive(Debug, Default)]
+    pub(super) struct OneProcess(AtomicU32);
+
+    impl OneProcess {
+        #[track_caller]
+        pub(super) fn check(&self) {
+            let this = process::id();
+            let first = self.0.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
+            let is_this = first.map_or_else(|first| first == this, |_| true);
+            debug_assert!(
+                is_this,
+                "a forked child takes a mutex of its parent, whose holder may not exist here"
+            );
+        }
+    }
+}
 
 /// Marks types as unwind safe. The compiler cannot tell that they are, because they contain a mutex, a trait
 /// object or a closure.
@@ -41,6 +107,12 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// The leadership of a candidate.
+    CANDIDATE,
+    /// The holds of a reentrant lock.
+    HOLDS,
+    /// The cohort locks among named locks.
+    NAMED,
     /// The current request of a lock with a listener.
     LOCK,
     /// The current core of a session.

@@ -3,16 +3,17 @@
 //! Origin: the Java class of this name. The Java `WriteLock` inherits from it; here a lock contains one.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Acl, Call, CreateMode};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
+use crate::client::{Acl, Ask, Call, CreateMode, Stat};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_options::{LockOptions, check_data};
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryCounter;
-use crate::session::Session;
+use crate::session::{Core, Session};
 use crate::time::{Latch, submit_wake_up};
 use crate::wait::CancelToken;
 
@@ -112,7 +113,10 @@ impl ProtocolSupport {
     ///   example [`SessionLost`](crate::ErrorReason::SessionLost), is returned immediately.
     /// - [`Closed`](crate::ErrorReason::Closed): this helper was closed before an attempt.
     pub fn retry_operation<O: ZooKeeperOperation>(&self, operation: O) -> Result<O::Output> {
-        self.retry(Operation::RETRY, "an operation", operation)
+        self.repeat(
+            || if self.is_closed() { Err(LockError::closed_before_retry()) } else { Ok(()) },
+            operation,
+        )
     }
 
     /// Like `retry_operation`, but for an operation of this crate. Errors contain the operation's name and path.
@@ -120,12 +124,21 @@ impl ProtocolSupport {
         &self,
         named: Operation,
         path: impl fmt::Display,
+        operation: O,
+    ) -> Result<O::Output> {
+        self.repeat(|| self.check_open(named, &path), operation)
+    }
+
+    /// Repeats an operation while `may_start` returns no error.
+    fn repeat<O: ZooKeeperOperation>(
+        &self,
+        may_start: impl Fn() -> Result<()>,
         mut operation: O,
     ) -> Result<O::Output> {
         let policy = self.options.retry_policy();
         let mut counter = RetryCounter::default();
         loop {
-            self.check_open(named, &path)?;
+            may_start()?;
             let error = match operation.execute() {
                 Err(error) if error.is_connection_loss() => error,
                 result => return result,
@@ -168,14 +181,7 @@ impl ProtocolSupport {
         }
         self.retry(Operation::CREATE, &path, || {
             let core = self.session.core();
-            let create = || core.ask(Call::create(&path, data, acl, mode));
-            let created = match (create(), path.parent()) {
-                (Err(ZkError::NoNode), Some(parent)) => core
-                    .ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)
-                    .and_then(|()| create()),
-                (created, _) => created,
-            };
-            match created {
+            match self.create_below_parents(&core, &path, || Call::create(&path, data, acl, mode)) {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
                     let chroot = core.client().chroot();
@@ -184,6 +190,27 @@ impl ProtocolSupport {
                 Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
             }
         })
+    }
+
+    /// Creates a znode and its missing parents. As long as another client deletes a parent before the znode is created,
+    /// this starts again, as joining a queue does.
+    ///
+    /// # Errors
+    /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of a call.
+    fn create_below_parents(
+        &self,
+        core: &Arc<Core>,
+        path: &ZNodePath,
+        create: impl Fn() -> Ask<(String, Option<Stat>)>,
+    ) -> ZkResult<()> {
+        loop {
+            match (core.ask(create()), path.parent()) {
+                (Err(ZkError::NoNode), Some(parent)) => {
+                    core.ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)?;
+                }
+                (created, _) => return created.map(drop),
+            }
+        }
     }
 
     pub(crate) fn check_open(&self, operation: Operation, path: impl fmt::Display) -> Result<()> {

@@ -5,13 +5,14 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 
 use crate::lock_order::{assert_none_held, unwind_safe};
+use crate::process::Process;
 use crate::time::{Clock, Latch, Moment, Runtime, Setter, SystemClock, wait_by};
 
 /// The limit on how long a call waits.
@@ -189,21 +190,50 @@ struct Cancellation {
     /// The sender of the application's channel, which is dropped to cancel.
     open: Mutex<Option<Sender<Infallible>>>,
     cancelled: Receiver<Infallible>,
+    process: Process,
+    /// What a forked child uses instead. The child must not lock the parent's mutexes, because the thread that holds
+    /// one may not exist in the child.
+    in_child: OnceLock<Box<Cancellation>>,
+}
+
+impl Cancellation {
+    fn new() -> Cancellation {
+        let (open, cancelled) = bounded(0);
+        let (setter, open) = (Setter::new(), Mutex::new(Some(open)));
+        Cancellation { setter, open, cancelled, process: Process::current(), in_child: OnceLock::new() }
+    }
+
+    fn cancel(&self) {
+        self.setter.set();
+        *self.open.lock() = None;
+    }
+
+    /// Returns what the calling process uses. A child begins with the state at the fork.
+    fn of_this_process(&self) -> &Cancellation {
+        if self.process.is_current() {
+            return self;
+        }
+        let of_child = self.in_child.get_or_init(|| {
+            let of_child = Cancellation::new();
+            if self.setter.latch().is_set() {
+                of_child.cancel();
+            }
+            Box::new(of_child)
+        });
+        of_child.of_this_process()
+    }
 }
 
 impl CancelToken {
     /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> CancelToken {
-        let (open, cancelled) = bounded(0);
-        let (setter, open) = (Setter::new(), Mutex::new(Some(open)));
-        CancelToken { signal: Arc::new(Cancellation { setter, open, cancelled }) }
+        CancelToken { signal: Arc::new(Cancellation::new()) }
     }
 
-    /// Cancels the calls. Idempotent; does not block.
+    /// Cancels the calls. Idempotent; does not block. In a forked child, cancels only the calls of the child.
     pub fn cancel(&self) {
-        self.signal.setter.set();
-        *self.signal.open.lock() = None;
+        self.signal.of_this_process().cancel();
     }
 
     /// Returns whether [`cancel`](CancelToken::cancel) was called.
@@ -213,7 +243,7 @@ impl CancelToken {
     }
 
     pub(crate) fn latch(&self) -> &Latch {
-        self.signal.setter.latch()
+        self.signal.of_this_process().setter.latch()
     }
 
     /// Returns a channel that is disconnected when the token is cancelled.
@@ -238,7 +268,7 @@ impl CancelToken {
     /// ```
     #[must_use]
     pub fn cancelled(&self) -> &Receiver<Infallible> {
-        &self.signal.cancelled
+        &self.signal.of_this_process().cancelled
     }
 }
 

@@ -13,14 +13,19 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zookeeper_recipes_lock::client::ZkResult;
 use zookeeper_recipes_lock::client::port::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
-use zookeeper_recipes_lock::data::NodeTracker;
+use zookeeper_recipes_lock::client::{ZkError, ZkResult};
+use zookeeper_recipes_lock::crossbeam_channel::TryRecvError;
+use zookeeper_recipes_lock::data::{NodeTracker, RecoverableZooKeeper};
+use zookeeper_recipes_lock::events::SessionEvent;
 use zookeeper_recipes_lock::fake::{SimulatedClient, SimulatedZooKeeper};
-use zookeeper_recipes_lock::locks::{CohortLock, ReentrantLock, Semaphore};
-use zookeeper_recipes_lock::queue::LockDirectory;
+use zookeeper_recipes_lock::locks::{
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, RunOnce, Semaphore,
+};
+use zookeeper_recipes_lock::queue::{LockDirectory, Revoker};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, ErrorReason, LockError, Session, SessionState, WriteLock,
+    BlockingWriteLock, CancelToken, Candidate, ErrorReason, LockError, LockGuard, LockOptions,
+    ProtocolSupport, RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
 /// Enough forks that at one of them, some thread holds a mutex that the child's calls might need.
@@ -159,46 +164,250 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Threads of the parent constantly use the same locks, so at each fork, some thread may hold a mutex.
+/// Threads of the parent constantly use the same locks, so at each fork, some thread may hold a mutex. In a debug
+/// build, a child also panics if it takes a mutex of its parent that nobody holds. So the children call everything that
+/// they can inherit.
 fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
-    let blocking = BlockingWriteLock::new(&session, "/locks/busy").expect("the path is valid");
-    let listening =
-        WriteLock::with_listener(&session, "/locks/busy-listening", ()).expect("the path is valid");
-    let cohort = CohortLock::new(&session, "/locks/busy-cohort").expect("the path is valid");
-    let reentrant = ReentrantLock::new(blocking.clone());
-    let guard = BlockingWriteLock::new(&session, "/locks/held").expect("the path is valid");
-    let guard = guard.lock().expect("the lock is free");
-    let tracker =
-        NodeTracker::start(&session, "/tracked", Duration::from_secs(30)).expect("there is contact");
+    of_a_session(&session);
+    of_exclusive_locks(&session);
+    of_other_locks(&session);
+    of_a_cohort(&session);
+    of_a_candidate(&session);
+    of_watches(&session);
+    of_what_retries(&session);
+}
+
+fn of_a_session(session: &Session) {
     let work = || {
-        drop(blocking.try_lock());
-        drop(listening.lock().and_then(|_| listening.unlock()));
-        drop(cohort.try_lock());
-        drop((session.subscribe(), tracker.current().is_ok(), !guard.revocation().is_empty()));
-        session.state() == SessionState::Connected && guard.is_owner()
+        drop((session.subscribe(), session.requests()));
+        session.state() == SessionState::Connected
     };
     in_each_child("a busy session", work, || {
-        let is_lost = |error: &LockError| matches!(error.reason(), ErrorReason::SessionLost(_));
-        assert!(blocking.lock().is_err_and(|error| is_lost(&error)));
-        assert!(blocking.try_lock().is_err_and(|error| is_lost(&error)));
-        assert!(blocking.try_lock_for(Duration::from_secs(60)).is_err_and(|error| is_lost(&error)));
-        assert!(listening.lock().is_err_and(|error| is_lost(&error)));
-        assert!(listening.unlock().is_err_and(|error| is_lost(&error)));
-        assert!(cohort.lock().is_err_and(|error| is_lost(&error)));
-        assert!(reentrant.lock().is_err_and(|error| is_lost(&error)));
-        assert!(tracker.current().is_err_and(|error| is_lost(&error)));
-        assert!(NodeTracker::start(&session, "/tracked", Duration::from_secs(60)).is_err());
-        assert!(LockDirectory::new(&session, "/locks/busy").is_ok_and(|dir| dir.contenders().is_err()));
-        assert!(guard.revocation().is_empty() && listening.id().is_none());
-        assert_eq!(session.state(), SessionState::Lost);
-        drop(session.subscribe());
+        assert_eq!((session.state(), session.id(), session.server()), (SessionState::Lost, None, None));
+        assert!(session.requests().is_empty() && !session.set_event_hook(|_: &SessionEvent| {}));
+        drop((session.subscribe(), session.session_timeout(), format!("{session:?}"), session.clone()));
         session.close();
+        drop_copy(session);
+    });
+}
+
+fn of_exclusive_locks(session: &Session) {
+    let blocking = BlockingWriteLock::new(session, "/locks/busy").expect("the path is valid");
+    let reentrant = ReentrantLock::new(blocking.clone());
+    let listening =
+        WriteLock::with_listener(session, "/locks/busy-listening", ()).expect("the path is valid");
+    let named = NamedLocks::new(session, "/locks/named").expect("the path is valid");
+    let held = BlockingWriteLock::new(session, "/locks/held").expect("the path is valid");
+    let held_again = ReentrantLock::new(held.clone());
+    let guard = held_again.lock().expect("the lock is free");
+    let token = CancelToken::new();
+    let work = || {
+        let brief = Wait::timeout(Duration::from_micros(100)).cancelled_by(&token);
+        drop((blocking.try_lock(), reentrant.try_lock_for(&brief), held.try_lock_for(brief)));
+        listening.set_lock_listener(());
+        drop((listening.lock_listener(), listening.lock(), listening.unlock(), format!("{reentrant:?}")));
+        drop((named.cohort("a", CohortOptions::new()), BlockingWriteLock::clone(&blocking)));
+        let _ = (guard.lost().len(), guard.revocation().len());
+        guard.is_owner() && guard.loss().is_none()
+    };
+    in_each_child("busy exclusive locks", work, || {
+        let wait = Duration::from_secs(60);
+        assert!(
+            is_lost(blocking.lock()) && is_lost(blocking.try_lock()) && is_lost(blocking.try_lock_for(wait))
+        );
+        assert!(is_lost(blocking.with_lock(|_| ())));
+        assert!(
+            is_lost(reentrant.lock())
+                && is_lost(reentrant.try_lock())
+                && is_lost(reentrant.try_lock_for(wait))
+        );
+        assert!(
+            is_lost(listening.lock()) && is_lost(listening.unlock()) && is_lost(listening.fencing_token())
+        );
+        assert!(listening.id().is_none() && !listening.is_owner() && listening.lock_listener().is_none());
+        listening.set_lock_listener(());
+        assert!(is_lost(named.cohort("a", CohortOptions::new())) && named.get("a").is_ok());
+        drop(format!("{blocking:?} {reentrant:?} {held_again:?} {listening:?} {named:?} {guard:?}"));
+        owns_nothing(&guard);
+        assert!(copy_of(&guard).unlock().is_err());
+        token_of_a_child(&token);
+        listening.close();
+        blocking.close();
         drop_copy(&listening);
         drop_copy(&guard);
-        drop_copy(&session);
+        drop_copy(&reentrant);
+        drop_copy(&named);
     });
-    drop(guard);
+}
+
+/// A child may go on using a token of its parent, whose threads wait with it.
+fn token_of_a_child(token: &CancelToken) {
+    assert!(!token.is_cancelled() && token.cancelled().try_recv() == Err(TryRecvError::Empty));
+    token.clone().cancel();
+    assert!(token.is_cancelled() && token.cancelled().try_recv() == Err(TryRecvError::Disconnected));
+    drop_copy(token);
+}
+
+fn owns_nothing(guard: &LockGuard) {
+    assert!(!guard.is_owner() && guard.lease_remaining().is_zero() && guard.loss().is_some());
+    // Guards that are held together share the channel.
+    let _ = guard.lost().recv();
+    assert!(guard.lost().recv().is_err() && guard.revocation().is_empty());
+    assert!(poll(&mut Box::pin(guard.lost_async())).is_ready());
+    assert!(guard.commit(|changes| changes.check("/a")).is_err());
+    drop((guard.id(), guard.fencing_token(), format!("{guard:?}")));
+}
+
+fn of_other_locks(session: &Session) {
+    let shared = ReadWriteLock::new(session, "/locks/busy-shared").expect("the path is valid");
+    let several = MultiLock::new(session, ["/locks/a", "/locks/b"]).expect("the paths are valid");
+    let semaphore = Semaphore::new(session, "/locks/busy-permits", 2).expect("the path is valid");
+    let once = RunOnce::new(session, "/locks/once").expect("the path is valid");
+    let in_use = ReadWriteLock::new(session, "/locks/in-use").expect("the path is valid");
+    let writing = in_use.write().expect("the lock is free");
+    let holding = several.lock().expect("the locks are free");
+    let permit = semaphore.acquire().expect("a permit is free");
+    let work = || {
+        drop((shared.try_read(), shared.try_write(), several.try_lock(), semaphore.try_acquire()));
+        let _ = (holding.lost().len(), holding.revocation().len(), writing.lost().len(), permit.lost().len());
+        drop(once.run("key", |_| Ok::<_, ()>(())));
+        writing.is_owner() && holding.is_owner() && permit.is_owner()
+    };
+    in_each_child("other busy locks", work, || {
+        let wait = Duration::from_secs(60);
+        assert!(is_lost(shared.read()) && is_lost(shared.try_read()) && is_lost(shared.try_read_for(wait)));
+        assert!(
+            is_lost(shared.write()) && is_lost(shared.try_write()) && is_lost(shared.try_write_for(wait))
+        );
+        assert!(
+            is_lost(several.lock()) && is_lost(several.try_lock()) && is_lost(several.try_lock_for(wait))
+        );
+        assert!(is_lost(semaphore.acquire()) && is_lost(semaphore.try_acquire()));
+        assert!(is_lost(semaphore.try_acquire_for(wait)));
+        assert!(is_lost(once.run("key", |_| Ok::<_, ()>(()))) && is_lost(once.forget("key")));
+        assert!(is_lost(once.reap(Duration::ZERO)));
+        drop(format!("{shared:?} {several:?} {semaphore:?} {once:?} {writing:?} {holding:?} {permit:?}"));
+        assert!(!holding.is_owner() && holding.lease_remaining().is_zero() && holding.loss().is_some());
+        assert!(holding.lost().recv().is_ok() && holding.revocation().is_empty());
+        [&*writing, &*permit].into_iter().chain(holding.guards()).for_each(owns_nothing);
+        assert!(copy_of(&holding).unlock().is_err() && copy_of(&permit).release().is_err());
+        assert!(copy_of(&writing).downgrade().is_err() && copy_of(&writing).unlock().is_err());
+        shared.close();
+        several.close();
+        semaphore.close();
+        drop_copy(&shared);
+        drop_copy(&several);
+        drop_copy(&semaphore);
+        drop_copy(&once);
+    });
+}
+
+fn of_a_cohort(session: &Session) {
+    let cohort = CohortLock::new(session, "/locks/busy-cohort").expect("the path is valid");
+    let in_use = CohortLock::new(session, "/locks/cohort-in-use").expect("the path is valid");
+    let guard = in_use.lock().expect("the lock is free");
+    let work = || {
+        drop((cohort.try_lock(), in_use.try_lock(), format!("{cohort:?}")));
+        guard.is_owner()
+    };
+    in_each_child("a busy cohort", work, || {
+        let wait = Duration::from_secs(60);
+        assert!(is_lost(cohort.lock()) && is_lost(cohort.try_lock()) && is_lost(cohort.try_lock_for(wait)));
+        assert!(!guard.is_owner() && guard.lease_remaining().is_zero() && guard.loss().is_some());
+        assert!(guard.lost().recv().is_ok() && guard.revocation().is_empty());
+        assert!(guard.commit(|changes| changes.check("/a")).is_err());
+        drop((guard.id(), guard.fencing_token(), format!("{cohort:?} {guard:?}")));
+        assert!(is_lost(copy_of(&guard).unlock()));
+        cohort.close();
+        in_use.close();
+        drop_copy(&guard);
+        drop_copy(&cohort);
+    });
+}
+
+fn of_a_candidate(session: &Session) {
+    let election = BlockingWriteLock::new(session, "/locks/busy-election").expect("the path is valid");
+    let candidate = Candidate::keep_leading(election.clone()).expect("a thread can be started");
+    let leadership = candidate.wait_until_leader(Duration::from_secs(30)).expect("nobody else stands");
+    let work = || {
+        let brief = Duration::from_micros(10);
+        let leads = leadership.wait(brief) && candidate.wait_until_leader(brief).is_some();
+        leads && !candidate.wait(brief) && !leadership.should_stop()
+    };
+    in_each_child("a busy candidate", work, || {
+        let wait = Duration::from_secs(60);
+        assert!(candidate.leadership().is_none() && candidate.wait_until_leader(wait).is_none());
+        assert!(!candidate.is_leader() && !candidate.wait(wait) && candidate.error().is_none());
+        assert!(leadership.should_stop() && !leadership.wait(wait));
+        assert!(leadership.stop_requested().is_empty() && candidate.ended().is_empty());
+        leadership.step_down();
+        candidate.stop();
+        drop(format!("{candidate:?} {leadership:?}"));
+        owns_nothing(&leadership);
+        let of_child = Candidate::keep_leading(election.clone()).expect("a thread can be started");
+        assert!(
+            of_child.wait(wait) && of_child.error().is_some_and(|error| is_lost(Err::<(), _>(error.clone())))
+        );
+        drop_copy(&leadership);
+        drop_copy(&candidate);
+    });
+}
+
+fn of_watches(session: &Session) {
+    let wait = Duration::from_secs(60);
+    let directory = LockDirectory::new(session, "/locks/busy").expect("the path is valid");
+    let tracker = NodeTracker::start(session, "/tracked", wait).expect("there is contact");
+    let leader = directory.watch_leader(wait).expect("there is contact");
+    let queue = directory.watch_queue(wait).expect("there is contact");
+    let work = || tracker.current().is_ok() && leader.leader().is_ok() && queue.names().is_ok();
+    in_each_child("busy watches", work, || {
+        assert!(is_lost(tracker.current()) && is_lost(leader.leader()) && is_lost(queue.names()));
+        assert!(is_lost(tracker.wait_available(wait)) && is_lost(tracker.wait_deleted(wait)));
+        let _ = (tracker.changes().len(), leader.changes().len(), queue.changes().len());
+        drop(format!("{tracker:?} {leader:?} {queue:?} {directory:?}"));
+        assert!(NodeTracker::start(session, "/tracked", wait).is_err());
+        assert!(directory.watch_leader(wait).is_err() && directory.watch_queue(wait).is_err());
+        assert!(is_lost(directory.contenders()) && is_lost(directory.current_owner()));
+        assert!(is_lost(directory.mixed_names()) && is_lost(directory.remove_if_empty()));
+        assert!(
+            is_lost(directory.expired(Duration::ZERO)) && is_lost(directory.reap_expired(Duration::ZERO))
+        );
+        drop_copy(&tracker);
+        drop_copy(&leader);
+        drop_copy(&queue);
+        drop_copy(&directory);
+    });
+}
+
+fn of_what_retries(session: &Session) {
+    let support = ProtocolSupport::new(session);
+    let policy = RetryPolicy::constant(Duration::from_micros(100));
+    let impatient = ProtocolSupport::with_options(session, LockOptions::new().retry(policy));
+    let impatient = impatient.expect("the options are valid");
+    let data = RecoverableZooKeeper::new(session, policy);
+    let revoker = Revoker::new(session);
+    let lose = || Err::<(), _>(LockError::from_client("test", "/a", ZkError::ConnectionLoss));
+    let work = || support.ensure_path_exists("/a").is_ok() && impatient.retry_operation(lose).is_err();
+    in_each_child("what retries", work, || {
+        assert!(is_lost(support.ensure_path_exists("/b")) && support.retry_operation(|| Ok(())).is_ok());
+        assert!(impatient.retry_operation(lose).is_err());
+        let request = "/locks/busy/x-lock-0000000001";
+        assert!(is_lost(revoker.request_revocation(request)));
+        assert!(is_lost(revoker.force_revocation_after(request, Duration::from_secs(60))));
+        assert!(is_lost(data.exists("/a")) && is_lost(data.set_data("/a", b"", None)));
+        drop(format!("{support:?} {data:?} {revoker:?}"));
+        support.close();
+        assert!(!support.is_closed(), "the parent may go on");
+        drop_copy(&support);
+        drop_copy(&impatient);
+        drop_copy(&data);
+        drop_copy(&revoker);
+    });
+}
+
+fn is_lost<T>(outcome: Result<T, LockError>) -> bool {
+    outcome.is_err_and(|error| matches!(error.reason(), ErrorReason::SessionLost(_)))
 }
 
 /// A client that makes its calls on the thread that submits them.
@@ -286,10 +495,15 @@ fn fork() -> libc::pid_t {
     unsafe { libc::fork() }
 }
 
-#[allow(unsafe_code, reason = "the test keeps what the child drops")]
 fn drop_copy<T>(value: &T) {
-    // SAFETY: the child never uses the value again, and exits without unwinding to the value's owner.
-    drop(unsafe { std::ptr::read(value) });
+    drop(copy_of(value));
+}
+
+#[allow(unsafe_code, reason = "the test keeps what the child consumes")]
+fn copy_of<T>(value: &T) -> T {
+    // SAFETY: the child exits without unwinding to the value's owner. It may drop several copies of a guard: only the
+    // counts of its references become too low, and the threads that hold the others do not exist in the child.
+    unsafe { std::ptr::read(value) }
 }
 
 #[allow(unsafe_code, reason = "no safe function sets an alarm")]

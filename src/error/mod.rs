@@ -241,6 +241,13 @@ impl LockError {
         LockError::on(ErrorReason::NoChroot, operation.name, path, text, None)
     }
 
+    /// An operation of the application, whose path is unknown, was to be attempted after the close.
+    pub(crate) fn closed_before_retry() -> LockError {
+        let (operation, reason) = ("retry", ErrorReason::Closed);
+        let message = format!("{operation}: {}", reason.text());
+        LockError::build(reason, Some(operation), None, message, None)
+    }
+
     pub(crate) fn not_a_lock_request(path: impl fmt::Display, rule: &str) -> LockError {
         let text = format!("{rule}, so it is not a lock request; give the path of a request's znode");
         LockError::on(ErrorReason::NotALock, Operation::REVOKE.name, path, text, None)

@@ -17,7 +17,6 @@ impl Operation {
     pub(crate) const SET_DATA: Operation = Operation { name: "set the data of", permission: "WRITE" };
     pub(crate) const CHECK: Operation = Operation { name: "check", permission: "READ" };
     pub(crate) const COMMIT: Operation = Operation { name: "commit under", permission: "WRITE" };
-    pub(crate) const RETRY: Operation = Operation { name: "retry", permission: "sufficient" };
     pub(crate) const REAP: Operation = Operation { name: "reap", permission: "DELETE" };
     pub(crate) const LIST: Operation = Operation { name: "list the children of", permission: "READ" };
     pub(crate) const WATCH: Operation = Operation { name: "watch", permission: "READ" };

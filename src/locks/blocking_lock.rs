@@ -54,7 +54,7 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock(&self) -> Result<Option<LockGuard>> {
-        self.try_once(&GuardSignals::of(1))
+        self.try_once(&self.signals())
     }
 
     /// Acquires the lock if it is free. A later loss or revocation is reported to `signals`, which several locks may
@@ -77,7 +77,7 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock_for(&self, wait: &Wait) -> Result<Option<LockGuard>> {
-        self.wait(wait, &GuardSignals::of(1))
+        self.wait(wait, &self.signals())
     }
 
     /// Waits for the lock. Returns `None` on a timeout, and when another lock with the same signals is lost.
@@ -99,7 +99,7 @@ impl BlockingLock {
     /// request, even if it has just acquired the lock.
     pub(crate) async fn wait_async(&self) -> Result<LockGuard> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
-        let attempt = self.start(&GuardSignals::of(1), self.is_lasting)?;
+        let attempt = self.start(&self.signals(), self.is_lasting)?;
         let latches = [&attempt.decided, self.support.closed()];
         let is_one_set = || latches.iter().any(|latch| latch.is_set()).then_some(());
         until(self.session().process(), latches, is_one_set).await;
@@ -120,6 +120,11 @@ impl BlockingLock {
             Waited::Set | Waited::TimedOut => Ok(None),
             Waited::Cancelled => Err(self.cancelled()),
         }
+    }
+
+    /// The signals for a guard of this lock alone.
+    fn signals(&self) -> Arc<GuardSignals> {
+        GuardSignals::of(1, self.session().process())
     }
 
     fn closed(&self) -> LockError {

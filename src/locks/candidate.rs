@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use parking_lot::Mutex;
 
 use crate::error::{ErrorKind, ErrorReason, LockError, Result};
+use crate::lock_order::{Mutex, rank::CANDIDATE};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::leadership::Leadership;
 use crate::locks::lock_guard::LockGuard;
@@ -97,9 +97,9 @@ struct Standing {
     dir: String,
     stop: CancelToken,
     /// The current leadership.
-    leading: Mutex<Option<Arc<Leadership>>>,
+    leading: Mutex<CANDIDATE, Option<Arc<Leadership>>>,
     /// Set when the next leadership begins.
-    next_leadership: Mutex<Setter>,
+    next_leadership: Mutex<CANDIDATE, Setter>,
     /// The error that ended the candidate, unless a stop ended it.
     error: OnceLock<LockError>,
 }

@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, bounded};
 use crate::client::OpOutcome;
 use crate::error::{LossReason, Result};
 use crate::locks::cohort::{Cohort, Grant};
+use crate::locks::guard_signals::ChannelsOfChild;
 use crate::locks::locking::Released;
 use crate::locks::transaction::{self, Transaction};
 
@@ -28,6 +29,7 @@ pub struct CohortGuard {
     /// Created on first use, like `revocation`.
     lost: OnceLock<Receiver<LossReason>>,
     revocation: OnceLock<Receiver<()>>,
+    of_child: ChannelsOfChild,
     is_released: bool,
 }
 
@@ -37,7 +39,8 @@ impl CohortGuard {
         if grant.tenure > 1 {
             grant.request.report_hand_over();
         }
-        CohortGuard { grant, cohort: Arc::clone(cohort), lost, revocation, is_released: false }
+        let (cohort, of_child) = (Arc::clone(cohort), ChannelsOfChild::new());
+        CohortGuard { grant, cohort, lost, revocation, of_child, is_released: false }
     }
 
     /// Returns whether the lock is provably held at this moment.
@@ -67,9 +70,13 @@ impl CohortGuard {
     /// Returns a channel that receives the reason when the lock is lost.
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason
-    /// arrives once; [`loss`](CohortGuard::loss) returns it at any later time.
+    /// arrives once; [`loss`](CohortGuard::loss) returns it at any later time. In a forked child of the holder, a
+    /// reason arrives immediately.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
+        if !self.cohort.is_of_this_process() {
+            return self.of_child.lost();
+        }
         self.lost.get_or_init(|| {
             let (sender, lost) = bounded(1);
             if !self.cohort.shared.report_loss_to(&self.grant, &sender) {
@@ -92,6 +99,9 @@ impl CohortGuard {
     /// lock for other processes.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
+        if !self.cohort.is_of_this_process() {
+            return self.of_child.revocation();
+        }
         self.revocation.get_or_init(|| {
             let (sender, revocation) = bounded(1);
             self.cohort.shared.report_revocation_to(&self.grant, &sender);
@@ -149,7 +159,7 @@ impl CohortGuard {
 
 impl Drop for CohortGuard {
     fn drop(&mut self) {
-        if !self.is_released && self.cohort.is_of_this_process() {
+        if !self.is_released {
             self.cohort.release(&self.grant);
         }
     }

@@ -186,9 +186,7 @@ impl CohortLock {
 
 impl Drop for LastHandle {
     fn drop(&mut self) {
-        if self.cohort.is_of_this_process() {
-            self.cohort.close();
-        }
+        self.cohort.close();
     }
 }
 

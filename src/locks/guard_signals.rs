@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use crate::error::LossReason;
+use crate::process::Process;
 use crate::request::{Ending, Observer, RequestEvent};
 use crate::time::{Latch, Runtime, Setter, submit_wake_up, wake_tasks};
 
@@ -23,22 +24,25 @@ pub(crate) struct GuardSignals {
     first_loss: OnceLock<Setter>,
     /// Set by the first loss or revocation. Created on first use.
     reported: OnceLock<Setter>,
+    process: Process,
+    of_child: ChannelsOfChild,
 }
 
 impl GuardSignals {
-    /// Creates the signals for this many locks.
-    pub(crate) fn of(locks: usize) -> Arc<GuardSignals> {
+    /// Creates the signals for this many locks of this process.
+    pub(crate) fn of(locks: usize, process: Process) -> Arc<GuardSignals> {
         let (lost, revocation) = (OnceLock::new(), OnceLock::new());
         let (first_loss, reported) = (OnceLock::new(), OnceLock::new());
-        Arc::new(GuardSignals { locks, lost, revocation, first_loss, reported })
+        let of_child = ChannelsOfChild::new();
+        Arc::new(GuardSignals { locks, lost, revocation, first_loss, reported, process, of_child })
     }
 
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
-        &self.losses().1
+        if self.process.is_current() { &self.losses().1 } else { self.of_child.lost() }
     }
 
     pub(crate) fn revocation(&self) -> &Receiver<()> {
-        &self.revocations().1
+        if self.process.is_current() { &self.revocations().1 } else { self.of_child.revocation() }
     }
 
     fn losses(&self) -> &Channel<LossReason> {
@@ -73,6 +77,34 @@ impl GuardSignals {
     fn report_revocation(&self) {
         let _ = self.revocations().0.try_send(());
         self.reported.get_or_init(Setter::new).set();
+    }
+}
+
+/// The channels of a guard in a forked child, where the lock counts as lost. The child does not use the channels of its
+/// parent: a thread of the parent may have been creating them at the moment of the fork.
+#[derive(Debug)]
+pub(crate) struct ChannelsOfChild {
+    lost: OnceLock<Receiver<LossReason>>,
+    revocation: Receiver<()>,
+}
+
+impl ChannelsOfChild {
+    pub(crate) fn new() -> ChannelsOfChild {
+        ChannelsOfChild { lost: OnceLock::new(), revocation: never() }
+    }
+
+    /// Returns a channel that contains the loss.
+    pub(crate) fn lost(&self) -> &Receiver<LossReason> {
+        self.lost.get_or_init(|| {
+            let (sender, lost) = bounded(1);
+            let _ = sender.try_send(LossReason::SessionExpired);
+            lost
+        })
+    }
+
+    /// Returns a channel on which nothing arrives.
+    pub(crate) fn revocation(&self) -> &Receiver<()> {
+        &self.revocation
     }
 }
 
@@ -137,7 +169,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::process::Process;
     use crate::request::Place;
     use crate::tests::ManualRuntime;
     use crate::time::{Priority, until};
@@ -154,7 +185,7 @@ mod tests {
     #[test]
     fn waker_of_a_loss_that_a_release_reports_runs_on_a_callback_thread() {
         let runtime: Arc<dyn Runtime> = Arc::new(ManualRuntime::default());
-        let signals = GuardSignals::of(1);
+        let signals = GuardSignals::of(1, Process::current());
         let observer = WaitObserver::new(&signals, &runtime);
         let is_woken = Arc::new(IsWoken::default());
         let mut lost = pin!(until(Process::current(), [signals.first_loss()], || None::<()>));

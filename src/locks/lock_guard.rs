@@ -75,7 +75,7 @@ impl LockGuard {
         access: Access,
         support: &ProtocolSupport,
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
-        let signals = GuardSignals::of(1);
+        let signals = GuardSignals::of(1, self.session.process());
         let observer = WaitObserver::new(&signals, self.claim.core().runtime());
         match locking::downgrade(&self.claim, access, support, observer) {
             Ok((request, znode)) => {
@@ -119,7 +119,8 @@ impl LockGuard {
     /// Returns a channel that receives the reason when the lock is lost.
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released. The reason
-    /// arrives once; [`loss`](LockGuard::loss) returns it at any later time.
+    /// arrives once; [`loss`](LockGuard::loss) returns it at any later time. In a forked child of the holder, a reason
+    /// arrives immediately.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()
@@ -142,12 +143,13 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost_async(&self) -> LossReason {
-        // In a forked child, `loss` returns a reason. The child must not touch the latch, which another thread may have
-        // been creating when the process forked.
-        if let Some(reason) = self.loss() {
-            return reason;
+        let (process, loss) = (self.session.process(), self.loss());
+        // A forked child leaves the latch alone: a thread of the parent may have been creating it at the moment of the
+        // fork.
+        if loss.is_some() || !process.is_current() {
+            return loss.unwrap_or(LossReason::SessionExpired);
         }
-        let reason = until(self.session.process(), [self.signals.first_loss()], || self.loss()).await;
+        let reason = until(process, [self.signals.first_loss()], || self.loss()).await;
         reason.unwrap_or(LossReason::SessionExpired)
     }
 

@@ -61,7 +61,7 @@ impl MultiGuard {
     /// Returns a channel that receives the reason for each lock that is lost.
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the locks are released. The individual
-    /// guards share this channel.
+    /// guards share this channel. In a forked child of the holder, a reason arrives immediately.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()

@@ -130,7 +130,7 @@ impl MultiLock {
         &self,
         take: impl Fn(&BlockingLock, &Arc<GuardSignals>) -> Result<Option<LockGuard>>,
     ) -> Result<Option<MultiGuard>> {
-        let signals = GuardSignals::of(self.locks.len());
+        let signals = GuardSignals::of(self.locks.len(), self.session().process());
         let mut held = MultiGuard::empty(Arc::clone(&signals));
         for lock in &self.locks {
             let taken = take(lock, &signals);

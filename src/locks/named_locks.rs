@@ -6,10 +6,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::{LockError, Operation, Result};
 use crate::lock_options::LockOptions;
+use crate::lock_order::{Mutex, rank::NAMED};
 use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::cohort_lock::{CohortLock, WeakCohortLock};
@@ -50,7 +49,7 @@ pub struct NamedLocks {
     session: Session,
     root: ZNodePath,
     options: LockOptions,
-    cohorts: Mutex<Cohorts>,
+    cohorts: Mutex<NAMED, Cohorts>,
 }
 
 /// The cohort locks in use, by directory.

@@ -9,9 +9,8 @@ use std::ops::Deref;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::thread::{self, ThreadId};
 
-use parking_lot::Mutex;
-
 use crate::error::{ErrorReason, LockError, Operation, Result};
+use crate::lock_order::{Mutex, rank::HOLDS};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::Released;
@@ -55,7 +54,7 @@ use crate::wait::Wait;
 pub struct ReentrantLock {
     lock: BlockingWriteLock,
     /// The guard of each thread. Several threads can have a guard at the same time only after a loss.
-    holds: Mutex<HashMap<ThreadId, Weak<LockGuard>>>,
+    holds: Mutex<HOLDS, HashMap<ThreadId, Weak<LockGuard>>>,
 }
 
 impl ReentrantLock {
@@ -126,8 +125,11 @@ impl ReentrantLock {
         ReentrantGuard::new(hold)
     }
 
-    /// Returns how many guards this thread has.
+    /// Returns how many guards this thread has. In a forked child, which must take no mutex, returns zero.
     pub(crate) fn hold_count(&self) -> usize {
+        if self.lock.check_process(Operation::LOCK).is_err() {
+            return 0;
+        }
         self.holds.lock().get(&thread::current().id()).map_or(0, Weak::strong_count)
     }
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
 use crate::locks::blocking_lock::{BlockingLock, begins_again, retry_lasting};
-use crate::locks::guard_signals::GuardSignals;
 use crate::locks::permit::Permit;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
@@ -206,8 +205,8 @@ impl Semaphore {
 
     fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
         retry_lasting(self.support.session(), || {
-            let Some(turn) = self.turns.wait(wait, &GuardSignals::of(1))? else { return Ok(None) };
-            let acquired = self.leases.wait(wait, &GuardSignals::of(1));
+            let Some(turn) = self.turns.try_lock_for(wait)? else { return Ok(None) };
+            let acquired = self.leases.try_lock_for(wait);
             // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode
             // has begun.
             drop(turn);

@@ -342,17 +342,21 @@ impl WriteLock {
         self.inner.support.session()
     }
 
-    /// Returns the listener, if there is one.
+    /// Returns the listener, if there is one. In a forked child, there is none.
     #[must_use]
     pub fn lock_listener(&self) -> Option<Arc<dyn LockListener>> {
-        self.inner.listener.get()
+        if self.inner.process.is_current() { self.inner.listener.get() } else { None }
     }
 
     /// Replaces the listener.
     ///
     /// The new listener receives all events that the old one has not received yet. So its first event may be a release.
+    /// In a forked child, the call drops the new listener.
     pub fn set_lock_listener(&self, listener: impl LockListener + 'static) {
-        self.inner.listener.set(Arc::new(listener));
+        // In a forked child the lock belongs to the parent, and a mutex may stay held forever.
+        if self.inner.process.is_current() {
+            self.inner.listener.set(Arc::new(listener));
+        }
     }
 }
 

@@ -267,8 +267,9 @@ impl SessionBuilder {
     /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Until then,
     /// the outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
     ///
-    /// The setting has no effect on later outages. A session that [replaces](SessionBuilder::replace_lost_sessions) a
-    /// lost one always waits without a limit.
+    /// The setting has no effect on later outages, nor on the session that
+    /// [replaces](SessionBuilder::replace_lost_sessions) a lost one. Each attempt to connect that session waits for a
+    /// session timeout, and attempts go on until one succeeds, the session is closed, or its last handle is dropped.
     pub fn wait_for_server(self, wait: impl Into<Wait>) -> SessionBuilder {
         SessionBuilder { wait: Some(wait.into()), ..self }
     }

@@ -14,6 +14,7 @@ use crate::engine::{Event, Place, RequestEvent};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::logging;
+use crate::panics::contain;
 use crate::recipe::kind::LockKind;
 use crate::recipe::path::ZNodePath;
 use crate::time::Runtime;
@@ -275,12 +276,15 @@ impl Events {
     /// Makes an event and passes it to the hook. To make an event about a contact, the client is asked for details, and
     /// it may panic, too.
     fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
-        let passed_on = self.hook.call(|hook| {
-            if let Some(event) = event() {
-                hook.on_event(&event);
+        let event = match contain(event) {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(message) => {
+                logging::error!("the ZooKeeper client panicked, so an event hook misses an event: {message}");
+                return;
             }
-        });
-        if let Err(message) = passed_on {
+        };
+        if let Err(message) = self.hook.call(|hook| hook.on_event(&event)) {
             logging::error!("an event hook panicked: {message}");
         }
     }

@@ -450,8 +450,10 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
-        if self.process.is_current() {
-            self.close().end(LossReason::SessionClosed);
+        match self.process.is_current() {
+            true => self.close().end(LossReason::SessionClosed),
+            // Dropping the replacement would take the mutex of its latch, which the parent's replacing thread may hold.
+            false => std::mem::forget(self.replacement.take()),
         }
     }
 }

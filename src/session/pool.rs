@@ -5,7 +5,8 @@
 //!
 //! Every job that is submitted before the shutdown runs, and so does every callback. If a thread cannot be started, the
 //! timer tries again. After the shutdown there is no timer, so the thread that submits a job, or that shuts the pool
-//! down, runs the jobs that no other thread will run.
+//! down, runs the jobs if the pool has no thread at all. If it has one, the jobs wait for that thread, or for another
+//! submission, even if the application's code blocks the thread: the submitting thread may be one that must not block.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,5 +1,6 @@
 //! [`Threads`]: the runtime of a session outside of tests.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +15,6 @@ use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wai
 ///
 /// A forked child has none of these threads, and their mutexes may stay held forever. In such a child, the submitting
 /// thread runs the jobs, and timers never fire.
-#[derive(Debug)]
 pub(crate) struct Threads {
     pool: Pool,
     timer: Timer,
@@ -61,5 +61,15 @@ impl Runtime for Threads {
         // The timer is shut down first, because it may be about to start a thread of the pool.
         self.timer.shut_down();
         self.pool.shut_down();
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut threads = f.debug_struct("Threads");
+        if self.process.is_current() {
+            threads.field("pool", &self.pool).field("timer", &self.timer);
+        }
+        threads.finish_non_exhaustive()
     }
 }

@@ -84,7 +84,10 @@ impl Setter {
 
 impl Drop for Setter {
     fn drop(&mut self) {
-        self.set();
+        // If this is the last reference, nobody waits. A forked child then takes no mutex.
+        if self.latch.flag.as_ref().is_some_and(|flag| Arc::strong_count(flag) > 1) {
+            self.set();
+        }
     }
 }
 

@@ -175,7 +175,7 @@ fn describe() {
     describe_histogram!(HOLD, Unit::Seconds, "The time from the acquisition of a lock to its release.");
     describe_counter!(LOST, "Locks that were lost while they were held.");
     describe_counter!(GIVEN_UP, "Requests that ended without acquiring the lock.");
-    describe_counter!(HAND_OVERS, "Hand-overs of a lock between threads of the process.");
+    describe_counter!(HAND_OVERS, "Acquisitions of a CohortLock that the process already owned.");
     describe_counter!(CONNECTIONS, "Connections to a ZooKeeper server.");
     describe_counter!(SESSIONS_LOST, "ZooKeeper sessions that were lost.");
     describe_counter!(MISSED, "Events that were not counted because the hook was too slow.");

@@ -45,13 +45,14 @@ fn await_value(series: &str, value: f64) {
 
 /// Returns a session on a simulated server whose events are counted.
 fn session(server: &SimulatedZooKeeper) -> Session {
-    counting(server, LockMetrics::new())
+    counting(server, LockMetrics::new)
 }
 
-fn counting(server: &SimulatedZooKeeper, hook: LockMetrics) -> Session {
+/// Makes the hook after the recorder is installed, which would otherwise miss the descriptions of the metrics.
+fn counting(server: &SimulatedZooKeeper, hook: impl FnOnce() -> LockMetrics) -> Session {
     endpoint();
     let session = Session::from_client(server.connect(LONG)).unwrap();
-    assert!(session.set_event_hook(hook));
+    assert!(session.set_event_hook(hook()));
     session
 }
 
@@ -89,7 +90,7 @@ fn losses_are_counted_by_their_reason() {
 #[test]
 fn hand_overs_are_counted_and_the_lock_may_be_left_out() {
     let server = SimulatedZooKeeper::new();
-    let session = counting(&server, LockMetrics::new().without_lock_label());
+    let session = counting(&server, || LockMetrics::new().without_lock_label());
     let lock = CohortLock::new(&session, "/unlabelled").unwrap();
     drop(lock.lock().unwrap());
     drop(lock.lock().unwrap());

@@ -163,8 +163,11 @@ impl Cohort {
         }
     }
 
-    /// Like [`unlock`](Cohort::unlock), but without waiting.
+    /// Like [`unlock`](Cohort::unlock), but without waiting. Does nothing in a forked child.
     pub(crate) fn release(self: &Arc<Self>, grant: &Grant) {
+        if !self.is_of_this_process() {
+            return;
+        }
         match self.shared.release(grant) {
             Departure::Stays(timer) => self.start_timer(grant, timer),
             Departure::Goes(retired) => {
@@ -175,8 +178,12 @@ impl Cohort {
         }
     }
 
-    /// Closes the lock. A thread that holds it is not disturbed.
+    /// Closes the lock. A thread that holds it is not disturbed. Does nothing in a forked child, where the lock belongs
+    /// to the parent.
     pub(crate) fn close(self: &Arc<Self>) {
+        if !self.is_of_this_process() {
+            return;
+        }
         self.support.close();
         self.shared.close(&self.closed());
         self.advance();

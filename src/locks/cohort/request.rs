@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Cohort;
 use super::state::CohortShared;
@@ -18,13 +18,15 @@ pub(crate) struct CohortRequest {
     claim: Claim,
     /// The number of the current tenure. Each hand-over begins a new one. Written only under the mutex of the cohort.
     tenure: AtomicU64,
-    znode: OnceLock<ZNodePath>,
+    /// The path of the znode.
+    znode: ZNodePath,
 }
 
 impl CohortRequest {
     pub(super) fn new(number: u64, request: Arc<Request>) -> Arc<CohortRequest> {
-        let (tenure, znode) = (AtomicU64::new(0), OnceLock::new());
-        Arc::new(CohortRequest { number, claim: Claim::on(request), tenure, znode })
+        // The empty path is never used: an owner has a znode.
+        let znode = request.znode().unwrap_or_else(|| ZNodePath::from_server(String::new()));
+        Arc::new(CohortRequest { number, claim: Claim::on(request), tenure: AtomicU64::new(0), znode })
     }
 
     /// Begins the next tenure, and returns its number.
@@ -36,10 +38,8 @@ impl CohortRequest {
         self.tenure.load(Ordering::Acquire)
     }
 
-    /// The path of the znode.
     pub(crate) fn path(&self) -> &ZNodePath {
-        // The empty path is never used: an owner has a znode, whose path remains known.
-        self.znode.get_or_init(|| self.claim.znode().unwrap_or_else(|| ZNodePath::from_server(String::new())))
+        &self.znode
     }
 }
 

@@ -113,6 +113,29 @@ fn path_is_ensured_despite_a_lost_reply() {
 }
 
 #[test]
+fn path_is_ensured_although_the_new_parent_is_deleted_again_before_its_child_is_created() {
+    let zk = SimulatedZooKeeper::new();
+    let fixture = Fixture::join(&zk);
+    let support = ProtocolSupport::new(&fixture.session);
+    // The first two creates are those of the znode, which is refused, and of its parent.
+    (0..2).for_each(|_| fixture.client.before_next(SimOperation::Create, || {}));
+    let other = zk.clone();
+    fixture.client.before_next(SimOperation::Create, move || other.delete("/a"));
+    support.ensure_path_exists("/a/b").unwrap();
+    assert!(zk.exists("/a/b") && fixture.client.pending_faults() == 0);
+}
+
+#[test]
+fn error_of_an_applications_operation_that_does_not_start_names_no_path() {
+    let zk = SimulatedZooKeeper::new();
+    let support = ProtocolSupport::new(&Fixture::join(&zk).session);
+    support.close();
+    let error = support.retry_operation(|| Ok(())).unwrap_err();
+    assert_eq!((error.reason(), error.operation(), error.path()), (ErrorReason::Closed, Some("retry"), None));
+    assert!(error.to_string().starts_with("retry: closed"), "{error}");
+}
+
+#[test]
 fn close_ends_a_try_lock_whose_create_is_retried() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);

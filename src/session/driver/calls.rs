@@ -17,12 +17,15 @@ use crate::time::{Latch, Priority, Slot};
 pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
-    /// An outcome that the client reported within `submit`, on the same thread. It is handled after all items have
-    /// been sent, because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
+    /// An outcome that the client reported within `submit`, on the same thread. It is handled after all items have been
+    /// sent, because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
     Answered(CallId, ZkResult<Reply>),
     /// A panic in the client. Handled like [`Answered`](Outgoing::Answered).
-    Panicked(String),
+    Panicked(Consequence, String),
 }
+
+/// The consequence of a panic in the client, for the log.
+type Consequence = &'static str;
 
 /// Receives the outcome of a call that the engine made on behalf of somebody else.
 pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
@@ -41,15 +44,18 @@ impl Core {
         let (mut answered, mut panics) = (Vec::new(), Vec::new());
         self.outbox.deliver(|outgoing| match outgoing {
             Outgoing::Call(id, call, priority) => self.send(id, call, priority),
-            Outgoing::RemoveWatch(path) => self.contained(|| self.client.remove_watches(path.as_str())),
+            Outgoing::RemoveWatch(path) => {
+                let remove = || self.client.remove_watches(path.as_str());
+                self.contained("a watch may stay on the server", remove);
+            }
             Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
-            Outgoing::Panicked(message) => panics.push(message),
+            Outgoing::Panicked(consequence, message) => panics.push((consequence, message)),
         });
         for (id, outcome) in answered {
             self.replied(id, outcome);
         }
-        for message in panics {
-            logging::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        for (consequence, message) in panics {
+            logging::error!("the ZooKeeper client panicked, so {consequence}: {message}");
         }
     }
 
@@ -61,12 +67,13 @@ impl Core {
             false => logging::deferring(|| core.replied(id, outcome)),
         });
         // If the client panics before it has stored or completed `done`, the outcome is unknown.
-        self.contained(|| self.client.submit(call, done.with_urgency(priority.urgency())));
+        let submit = || self.client.submit(call, done.with_urgency(priority.urgency()));
+        self.contained("the outcome of a call is unknown", submit);
     }
 
-    fn contained(&self, call: impl FnOnce()) {
+    fn contained(&self, consequence: Consequence, call: impl FnOnce()) {
         if let Err(message) = contain(call) {
-            self.outbox.post(Outgoing::Panicked(message));
+            self.outbox.post(Outgoing::Panicked(consequence, message));
         }
     }
 

@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, bounded};
 use parking_lot::Mutex;
 
+use super::calls::Outgoing;
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{Acl, Call, EventSink, Granted, Permissions, Reply, ZooKeeperClient};
+use crate::client::{
+    Acl, Call, Done, EventSink, Granted, Permissions, Reply, SessionRuntime, ZooKeeperClient,
+};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
 use crate::session::threads::Threads;
 use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
 use crate::tests::{
-    BlockingClient, ManualRuntime, deadline, in_background, next, open_client_on_manual_runtime,
+    BlockingClient, ManualRuntime, deadline, in_background, logged, next, open_client_on_manual_runtime,
     open_on_manual_runtime, port,
 };
 use crate::time::Runtime;
@@ -359,6 +362,50 @@ fn panicking_call_has_an_unknown_outcome() {
     client.before_next(SimOperation::Exists, || std::panic::resume_unwind(Box::new("on purpose")));
     let error = session.core().call(Operation::LOCK, &path, Call::exists("/a", false)).unwrap_err();
     assert!(error.is_connection_loss(), "{error}");
+}
+
+/// A client that panics when it is called or is to remove a watch.
+struct Panics(Arc<SimulatedClient>);
+
+impl ZooKeeperClient for Panics {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.0.run_on(runtime);
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        match call.path() == Some("/panics") {
+            true => std::panic::resume_unwind(Box::new("on purpose")),
+            false => self.0.submit(call, done),
+        }
+    }
+
+    fn remove_watches(&self, _path: &str) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.0.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.0.session_timeout()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[test]
+fn line_about_a_panic_of_the_client_says_what_is_unknown() {
+    let client = Panics(SimulatedZooKeeper::new().connect(TIMEOUT));
+    let (_runtime, session) = open_client_on_manual_runtime(Arc::new(client), TIMEOUT);
+    let core = session.core();
+    let of_call = logged(|| assert!(core.ask(Call::exists("/panics", false)).is_err()));
+    assert_eq!(of_call, ["the ZooKeeper client panicked, so the outcome of a call is unknown: on purpose"]);
+    core.outbox.post(Outgoing::RemoveWatch(ZNodePath::parse("/a").unwrap()));
+    let of_removal = logged(|| core.send_all());
+    assert_eq!(of_removal, ["the ZooKeeper client panicked, so a watch may stay on the server: on purpose"]);
 }
 
 #[test]

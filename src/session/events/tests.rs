@@ -5,7 +5,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, ReadWriteLock};
-use crate::tests::{deadline, eventually, next, replacing_session};
+use crate::tests::{deadline, eventually, logged, next, replacing_session};
 use crate::{BlockingWriteLock, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/a";
@@ -165,11 +165,14 @@ fn hook_that_panics_costs_only_its_events() {
     let session = Session::from_client(server.connect(LONG)).unwrap();
     let (released, releases) = unbounded();
     let hook = move |event: &SessionEvent| match event {
-        SessionEvent::Acquired(_) => panic!("on purpose"),
+        SessionEvent::Acquired(_) | SessionEvent::Suspended => panic!("on purpose"),
         SessionEvent::Released(_) => drop(released.send(())),
         _ => {}
     };
     assert!(session.set_event_hook(hook));
+    let events = Arc::clone(session.core().events().unwrap());
+    let lines = logged(|| events.pass_on(|| Some(SessionEvent::Suspended)));
+    assert_eq!(lines, ["an event hook panicked: on purpose"]);
     for _ in 0..3 {
         BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
         next(&releases);
@@ -181,7 +184,8 @@ fn hook_that_panics_costs_only_its_events() {
 fn panic_while_an_event_is_made_costs_only_that_event() {
     let server = SimulatedZooKeeper::new();
     let (_client, session, events) = session(&server);
-    session.core().events().unwrap().pass_on(|| panic!("on purpose"));
+    let lines = logged(|| session.core().events().unwrap().pass_on(|| panic!("on purpose")));
+    assert_eq!(lines, ["the ZooKeeper client panicked, so an event hook misses an event: on purpose"]);
     drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));
 }
