@@ -26,7 +26,7 @@ const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The descendants of a command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Descendants {
     /// The children that this process had before it started the command.
     others: HashSet<Identity>,

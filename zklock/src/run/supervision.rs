@@ -61,8 +61,6 @@ impl From<u8> for End {
 /// What the command is doing.
 #[derive(Clone, Copy, Debug)]
 enum Activity {
-    /// The launcher has not become the command yet.
-    Launching,
     Running,
     /// The command is stopped, and is to be ended at this time, if ever.
     Stopped(Option<Instant>),
@@ -107,7 +105,7 @@ impl<'a> Supervision<'a> {
             session,
             guard,
             child,
-            activity: Activity::Launching,
+            activity: Activity::Running,
             grace,
             stopped_for,
             settling: Settling::new(session.session_timeout(), Instant::now()),
@@ -189,11 +187,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn handle_stop(&mut self, signal: i32) {
-        if let Activity::Launching = self.activity {
-            return self.go_on();
-        }
-        let stop = self.child.handle_stop(signal);
-        match stop {
+        match self.child.handle_stop(signal) {
             Stop::Passing => return self.go_on(),
             // If the command is about to be killed, this process must not be stopped.
             Stop::OfTheJob if !self.kill_time.is_set() => {

@@ -126,6 +126,8 @@ pub(super) struct Child {
     child: std::process::Child,
     group: Pid,
     changes: Receiver<Change>,
+    /// Whether the launcher was let become the command.
+    is_launched: bool,
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
@@ -157,6 +159,7 @@ impl Child {
             child,
             group,
             changes,
+            is_launched: false,
             terminal: Terminal::open(),
             stopping_until: None,
             #[cfg(target_os = "linux")]
@@ -194,6 +197,10 @@ impl Child {
     /// Returns what a stop of the command means. If the command was stopped for using the terminal, it should have the
     /// terminal from now on.
     pub(super) fn handle_stop(&mut self, signal: i32) -> Stop {
+        if !self.is_launched {
+            // The launcher is ready.
+            return Stop::Passing;
+        }
         let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
         let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
         let Some(terminal) = &mut self.terminal else { return Stop::Lasting };
@@ -235,6 +242,7 @@ impl Child {
 
     /// Starts or continues the command. Gives it the terminal if it should have the terminal and this process has it.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
+        self.is_launched = true;
         if let Some(terminal) = &mut self.terminal {
             terminal.give(self.group);
         }
@@ -249,8 +257,12 @@ impl Child {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
-    /// Sends SIGTERM to the process group, and continues it if it is stopped.
+    /// Sends SIGTERM to the process group, and continues it if it is stopped. Kills the launcher, which would become
+    /// the command when it is continued, if it was started to ignore SIGTERM.
     pub(super) fn terminate(&self) -> io::Result<()> {
+        if !self.is_launched {
+            return self.kill();
+        }
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
@@ -357,5 +369,38 @@ pub(super) fn cause_of_stop(signal: i32) -> &'static str {
         SIGTTIN => "it reads from the terminal in the background",
         SIGTTOU => "it uses the terminal in the background",
         _ => "a signal has stopped it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    /// The launcher ignores SIGTERM if this process was started to ignore it. No other unit test starts processes: this
+    /// one kills them all.
+    #[test]
+    fn launcher_that_must_end_does_not_become_the_command() {
+        let mut launcher = Command::new("sh");
+        launcher.args(["-c", "trap '' TERM; kill -STOP $$; exit 3"]).process_group(0);
+        let child = launcher.spawn().unwrap();
+        let group = Pid::from_child(&child);
+        let (sender, changes) = unbounded();
+        let watching = thread::spawn(move || watch(group, &sender));
+        let child = Child {
+            child,
+            group,
+            changes,
+            is_launched: false,
+            terminal: None,
+            stopping_until: None,
+            #[cfg(target_os = "linux")]
+            descendants: Descendants::default(),
+        };
+        assert!(matches!(child.changes().recv().unwrap(), Change::Stopped(_)));
+        child.terminate().unwrap();
+        watching.join().unwrap();
+        assert_eq!(child.end().unwrap().code, code_of_signal(Signal::KILL.as_raw()));
     }
 }
