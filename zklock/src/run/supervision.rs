@@ -190,7 +190,7 @@ impl<'a> Supervision<'a> {
         match self.child.handle_stop(signal) {
             Stop::Passing => return self.go_on(),
             // If the command is about to be killed, this process must not be stopped.
-            Stop::OfTheJob if !self.kill_time.is_set() => {
+            Stop::OfTheJob if !self.is_ending() => {
                 self.activity = Activity::Stopped(None);
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
@@ -201,6 +201,11 @@ impl<'a> Supervision<'a> {
             }
             _ => {}
         }
+        if self.is_ending() {
+            // This was reported, and the command is killed in time, stopped or not.
+            self.activity = Activity::Stopped(None);
+            return;
+        }
         let cause = platform::cause_of_stop(signal);
         let end_at = Instant::now().checked_add(self.stopped_for).filter(|_| !self.stopped_for.is_zero());
         self.activity = Activity::Stopped(end_at);
@@ -209,6 +214,11 @@ impl<'a> Supervision<'a> {
             None => "nothing ends it".to_owned(),
         };
         complain(&format!("the command is stopped while it holds the lock, because {cause}; {consequence}"));
+    }
+
+    /// Returns whether the command has only a limited time left, because of the lock or of `--stopped-for`.
+    fn is_ending(&self) -> bool {
+        self.lost || self.kill_time.is_set()
     }
 
     /// Continues the command, unless the lock was lost in the meantime.
@@ -229,7 +239,7 @@ impl<'a> Supervision<'a> {
         let Activity::Stopped(end_at) = self.activity else { return until_lease };
         if self.child.may_go_on() {
             self.go_on();
-        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.kill_time.is_set() {
+        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.is_ending() {
             self.kill_time.kill_within(self.grace, Instant::now());
             self.terminate();
             complain("the command was stopped for too long; ending it");

@@ -13,7 +13,7 @@ use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, Program, command, file, is_alive, pid_of, zklock};
+use crate::program::{Fixture, Program, command, file, is_alive, pid_of, state_of, zklock};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -110,6 +110,19 @@ fn command_that_does_not_end_when_asked_is_killed_before_its_lease_ends() {
         assert!(ended.err.contains("the lock can be lost in"), "{way}: {ended:?}");
         assert!(!is_alive(&pid), "{way}: {pid}");
     }
+}
+
+#[test]
+fn command_that_stops_while_it_is_ended_is_not_said_to_hold_the_lock() {
+    let fixture = Fixture::new();
+    let script = "exec 2>/dev/null; trap 'while :; do kill -STOP $$; done' TERM; echo pid $$
+        while :; do sleep 0.05; done";
+    let program = fixture.run(&["--grace", "2s"], script);
+    let pid = pid_of(&program.line_with("pid"));
+    delete_owner(&fixture);
+    eventually("the command is stopped", || state_of(pid) == 'T');
+    let ended = program.end();
+    ended.assert_failed(76, "the lock is lost");
 }
 
 // ---- processes outside the group
