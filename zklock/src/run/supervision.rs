@@ -309,14 +309,15 @@ impl<'a> Supervision<'a> {
         if std::mem::replace(&mut self.is_reported, true) {
             return;
         }
-        let was_ending = std::mem::replace(&mut self.lost, true);
+        let was_ending = self.is_ending();
+        self.lost = true;
         match reason {
             // Such a loss cannot be foreseen, and the next client may already own the lock.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => {
                 self.kill_time.kill_within(self.grace, Instant::now());
                 self.terminate();
             }
-            // The command has had its time to end, or this process was suspended for that time.
+            // The command was asked to end before, or this process was suspended while it had time to end.
             _ => {
                 self.kill_time.kill_within(Duration::ZERO, Instant::now());
                 self.kill();

@@ -125,6 +125,18 @@ fn command_that_stops_while_it_is_ended_is_not_said_to_hold_the_lock() {
     ended.assert_failed(76, "the lock is lost");
 }
 
+#[test]
+fn command_that_was_stopped_for_too_long_is_killed_at_once_if_its_znode_is_deleted() {
+    let fixture = Fixture::new();
+    let script = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let program = fixture.run(&["--stopped-for", "100ms", "--grace", "10m"], script);
+    kill_process(pid_of(&program.line_with("pid")), Signal::STOP).unwrap();
+    program.line_with("asked");
+    delete_owner(&fixture);
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.matches("asked").count()), (76, 1), "{ended:?}");
+}
+
 // ---- processes outside the group
 
 #[cfg(target_os = "linux")]
