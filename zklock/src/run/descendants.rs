@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -24,6 +24,9 @@ const MAX_FILE: usize = 4096;
 /// How many times to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long to look again and again because descriptors or memory are missing, and not all processes can be seen.
+const MAX_BLINDNESS: Duration = Duration::from_secs(60);
 
 /// The descendants of a command.
 #[derive(Debug, Default)]
@@ -56,16 +59,50 @@ pub(super) struct Entry {
 pub(super) struct Killed {
     /// The processes that were running and can be killed.
     pub(super) found: HashSet<Identity>,
-    /// The reason why some other process cannot be killed.
+    /// Why some other process cannot be killed, or why there may be processes that cannot be seen.
     pub(super) failure: Option<io::Error>,
+    /// Whether the failure may pass.
+    pub(super) may_pass: bool,
+}
+
+impl Killed {
+    fn fail(&mut self, what: &str, error: &io::Error) {
+        self.may_pass |= may_pass(error);
+        self.failure = Some(io::Error::new(error.kind(), format!("{what}: {error}")));
+    }
+}
+
+/// What repeated looks for descendants have shown.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// How many looks in a row have found no descendant.
+    empty: u32,
+    /// Since when each look has failed for a reason that may pass.
+    blind_since: Option<Instant>,
+}
+
+impl Looks {
+    /// Counts a look. Returns whether no descendant is left, or whether this cannot be found out.
+    ///
+    /// One look may miss a process, so it takes two. A look that has failed for a reason that may pass shows nothing.
+    pub(super) fn are_enough(&mut self, killed: &Killed, now: Instant) -> bool {
+        self.blind_since = self.blind_since.or(Some(now)).filter(|_| killed.may_pass);
+        let is_blind = self.blind_since.is_some_and(|since| now.duration_since(since) < MAX_BLINDNESS);
+        self.empty = if killed.found.is_empty() && !is_blind { self.empty + 1 } else { 0 };
+        self.empty >= 2
+    }
 }
 
 impl Descendants {
     /// From now on, adopts descendants whose parents end.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
         set_child_subreaper(Some(getpid()))?;
-        // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
-        let others = children().unwrap_or_default();
+        let others = match children() {
+            // Children that are not known to be from before would be killed with the command.
+            Err(error) if may_pass(&error) => return Err(error),
+            // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
+            others => others.unwrap_or_default(),
+        };
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
@@ -80,9 +117,11 @@ impl Descendants {
     /// Leaves the command itself alone: its process id must stay in use until its exit code is read.
     fn reap_children(&self, command: Pid) -> io::Result<()> {
         let proc = Proc::open()?;
-        for entry in entries()? {
+        for entry in Scan::new()?.entries {
             if entry.parent == proc.me && !entry.is_running && !self.others.contains(&entry.identity()) {
-                if let Some(child) = proc.id_here(&entry).filter(|child| *child != command) {
+                if let Some(child) =
+                    proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command)
+                {
                     let _ = waitpid(Some(child), WaitOptions::NOHANG);
                 }
             }
@@ -93,22 +132,20 @@ impl Descendants {
     /// Sends SIGKILL to all running descendants.
     pub(super) fn kill(&self) -> Killed {
         let mut killed = Killed::default();
-        let look = self.look(|proc, running, entries| {
-            if !proc.is_outer {
-                kill_groups(running, entries);
+        let look = self.look(|proc, running, scan| {
+            if !proc.is_outer && scan.failure.is_none() {
+                kill_groups(running, &scan.entries);
             }
             for entry in running {
                 match proc.signal(entry, Signal::KILL) {
-                    // The process may have ended in the meantime.
-                    Ok(()) | Err(Errno::SRCH) => drop(killed.found.insert(entry.identity())),
-                    Err(error) => {
-                        let message = format!("process {}: {}", entry.pid, io::Error::from(error));
-                        killed.failure = Some(io::Error::new(error.kind(), message));
-                    }
+                    Ok(()) => drop(killed.found.insert(entry.identity())),
+                    Err(error) => killed.fail(&format!("process {}", entry.pid), &error),
                 }
             }
         });
-        killed.failure = killed.failure.or(look.err());
+        if let Err(error) = look {
+            killed.fail("/proc", &error);
+        }
         killed
     }
 
@@ -122,11 +159,13 @@ impl Descendants {
                     let _ = proc.signal(entry, Signal::STOP);
                 }
             });
-            if look.is_err() || moving.is_empty() {
-                return look.is_ok();
-            }
+            let is_done = moving.is_empty();
             self.stopped.extend(moving);
-            thread::sleep(STOPPING_PAUSE);
+            match look {
+                Ok(()) if is_done => return true,
+                Err(error) if !may_pass(&error) => return false,
+                _ => thread::sleep(STOPPING_PAUSE),
+            }
         }
         false
     }
@@ -144,13 +183,14 @@ impl Descendants {
         }
     }
 
-    /// Reads `/proc`, and passes the running descendants and all processes to `see`.
-    fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &[Entry])) -> io::Result<()> {
+    /// Reads `/proc`, and passes the running descendants and all processes to `see`. After that, fails if there may be
+    /// more processes than `/proc` has shown.
+    fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &Scan)) -> io::Result<()> {
         let proc = Proc::open()?;
-        let mut entries = entries()?;
-        adjust_parents(&mut entries);
-        see(&proc, &self.below(proc.me, &entries), &entries);
-        Ok(())
+        let mut scan = Scan::new()?;
+        scan.adjust_parents();
+        see(&proc, &self.below(proc.me, &scan.entries), &scan);
+        scan.failure.map_or(Ok(()), Err)
     }
 
     /// The running descendants of a process, except the children that it had before the command, and their descendants.
@@ -177,27 +217,64 @@ impl Descendants {
 /// The children of this process.
 fn children() -> io::Result<HashSet<Identity>> {
     let proc = Proc::open()?;
-    let entries = entries()?.into_iter();
-    Ok(entries.filter(|entry| entry.parent == proc.me).map(|entry| entry.identity()).collect())
-}
-
-fn entries() -> io::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        // A process that has ended in the meantime has no entry.
-        entries.extend(pid.and_then(Entry::read));
+    let scan = Scan::new()?;
+    if let Some(error) = scan.failure.filter(may_pass) {
+        return Err(error);
     }
-    Ok(entries)
+    let children = scan.entries.iter().filter(|entry| entry.parent == proc.me);
+    Ok(children.map(Entry::identity).collect())
 }
 
-/// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
-/// adopted the child.
-fn adjust_parents(entries: &mut [Entry]) {
-    let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
-    for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {
-        if let Some(now) = Pid::from_raw(entry.pid).and_then(Entry::read) {
-            *entry = now;
+/// Returns whether an operation can succeed later, because this process or the system has no descriptor or no memory
+/// left.
+fn may_pass(error: &io::Error) -> bool {
+    let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|error| errors.contains(&Errno::from_raw_os_error(error)))
+}
+
+/// The processes that `/proc` shows.
+#[derive(Debug)]
+struct Scan {
+    entries: Vec<Entry>,
+    /// Why some entry cannot be read, although its process may not have ended.
+    failure: Option<io::Error>,
+}
+
+impl Scan {
+    fn new() -> io::Result<Scan> {
+        // The directory is closed before a file is opened, so a single descriptor is enough.
+        let names: io::Result<Vec<_>> = fs::read_dir("/proc")?.map(|file| Ok(file?.file_name())).collect();
+        let pids = names?.into_iter().filter_map(|name| Pid::from_raw(name.to_str()?.parse().ok()?));
+        let mut scan = Scan { entries: Vec::new(), failure: None };
+        for pid in pids {
+            let entry = scan.read(pid);
+            scan.entries.extend(entry);
+        }
+        Ok(scan)
+    }
+
+    /// Reads the entry of a process, or returns `None` if it has gone or if this fails.
+    fn read(&mut self, process: Pid) -> Option<Entry> {
+        Entry::read(process).unwrap_or_else(|error| {
+            // A failure that may pass matters more: it hides more processes.
+            if may_pass(&error) || self.failure.is_none() {
+                self.failure = Some(error);
+            }
+            None
+        })
+    }
+
+    /// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
+    /// adopted the child.
+    fn adjust_parents(&mut self) {
+        let present: HashSet<i32> = self.entries.iter().map(|entry| entry.pid).collect();
+        for index in 0..self.entries.len() {
+            let Entry { pid, parent, .. } = self.entries[index];
+            if !present.contains(&parent) {
+                if let Some(now) = Pid::from_raw(pid).and_then(|pid| self.read(pid)) {
+                    self.entries[index] = now;
+                }
+            }
         }
     }
 }
@@ -227,58 +304,75 @@ struct Proc {
 
 impl Proc {
     fn open() -> io::Result<Proc> {
-        let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
-        let link = fs::read_link("/proc/self").map_err(in_proc)?;
+        let link = fs::read_link("/proc/self")?;
         let me = link.to_str().and_then(|pid| pid.parse().ok());
-        let me = me.ok_or_else(|| in_proc(io::Error::other("it does not show this process")))?;
+        let me = me.ok_or_else(|| io::Error::other("it does not show this process"))?;
         Ok(Proc { me, is_outer: me != getpid().as_raw_nonzero().get() })
     }
 
-    fn signal(&self, entry: &Entry, signal: Signal) -> rustix::io::Result<()> {
-        let process = self.id_here(entry).ok_or(Errno::SRCH)?;
+    /// Sends a signal to a process, if it has not ended in the meantime.
+    fn signal(&self, entry: &Entry, signal: Signal) -> io::Result<()> {
+        let Some(process) = self.id_here(entry)? else { return Ok(()) };
+        match self.send(entry, process, signal) {
+            Err(Errno::SRCH) => Ok(()),
+            sent => Ok(sent?),
+        }
+    }
+
+    fn send(&self, entry: &Entry, process: Pid, signal: Signal) -> rustix::io::Result<()> {
         if entry.parent == self.me {
             // Only this process waits for its children, so the id is still in use.
             return kill_process(process, signal);
         }
         match pidfd_open(process, PidfdFlags::empty()) {
-            Ok(descriptor) => {
-                // If the id still belongs to the same process now, so does the descriptor.
-                let now = Pid::from_raw(entry.pid).and_then(Entry::read).ok_or(Errno::SRCH)?;
-                if now.start != entry.start {
-                    Err(Errno::SRCH)
-                } else {
-                    pidfd_send_signal(descriptor, signal)
-                }
-            }
+            Ok(descriptor) => match entry.read_again() {
+                // The id still belongs to the same process now, so the descriptor does, too.
+                Ok(Some(now)) if now.start == entry.start => pidfd_send_signal(descriptor, signal),
+                Ok(_) => Err(Errno::SRCH),
+                // The descriptor may have been the last one. The entry was right a moment ago.
+                Err(_) => kill_process(process, signal),
+            },
             // The kernel is too old, no descriptor is left, or a filter of system calls forbids the call.
-            Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::PERM) => kill_process(process, signal),
+            Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::PERM) => {
+                kill_process(process, signal)
+            }
             Err(error) => Err(error),
         }
     }
 
     /// The id of a process in the PID namespace of this one.
-    fn id_here(&self, entry: &Entry) -> Option<Pid> {
+    fn id_here(&self, entry: &Entry) -> io::Result<Option<Pid>> {
         if !self.is_outer {
-            return Pid::from_raw(entry.pid);
+            return Ok(Pid::from_raw(entry.pid));
         }
         // NSpid lists the ids of a process in its namespaces, from that of /proc inwards.
-        let depth = namespace_ids(self.me)?.len().checked_sub(1)?;
-        Pid::from_raw(*namespace_ids(entry.pid)?.get(depth)?)
+        let (Some(mine), Some(ids)) = (namespace_ids(self.me)?, namespace_ids(entry.pid)?) else {
+            return Ok(None);
+        };
+        let depth = mine.len().checked_sub(1);
+        Ok(depth.and_then(|depth| ids.get(depth)).and_then(|id| Pid::from_raw(*id)))
     }
 }
 
-fn namespace_ids(pid: i32) -> Option<Vec<i32>> {
-    let status = read(pid, "status")?;
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
-    let ids = std::str::from_utf8(line).ok()?.split_whitespace();
-    ids.map(|id| id.parse().ok()).collect()
+/// The ids of a process in its PID namespaces, or `None` if it has gone.
+fn namespace_ids(pid: i32) -> io::Result<Option<Vec<i32>>> {
+    let Some(status) = read(pid, "status")? else { return Ok(None) };
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"));
+    let ids = line.and_then(|line| std::str::from_utf8(line).ok()).map(str::split_whitespace);
+    Ok(ids.and_then(|ids| ids.map(|id| id.parse().ok()).collect()))
 }
 
 impl Entry {
-    /// Reads the entry of a process, or returns `None` if it has gone.
-    pub(super) fn read(process: Pid) -> Option<Entry> {
+    /// Reads the entry of a process, or returns `None` if it has gone or is hidden.
+    pub(super) fn read(process: Pid) -> io::Result<Option<Entry>> {
         let pid = process.as_raw_nonzero().get();
-        Entry::parse(pid, &read(pid, "stat")?)
+        let Some(stat) = read(pid, "stat")? else { return Ok(None) };
+        let entry = Entry::parse(pid, &stat);
+        entry.map(Some).ok_or_else(|| io::Error::other(format!("{pid}/stat has an unknown format")))
+    }
+
+    fn read_again(&self) -> io::Result<Option<Entry>> {
+        Pid::from_raw(self.pid).map_or(Ok(None), Entry::read)
     }
 
     /// Parses `/proc/PID/stat`. The name in parentheses may contain anything, even invalid UTF-8: the kernel cuts it
@@ -308,12 +402,19 @@ impl Entry {
     }
 }
 
-/// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
-fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
+/// Reads a file of `/proc/PID`, or returns `None` if the process has gone, or if `/proc` hides it from this process.
+fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut content = vec![0; MAX_FILE];
-    let length = File::open(format!("/proc/{pid}/{name}")).ok()?.read(&mut content).ok()?;
-    content.truncate(length);
-    Some(content)
+    let read = File::open(format!("/proc/{pid}/{name}")).and_then(|mut file| file.read(&mut content));
+    match read.map_err(|error| (Errno::from_io_error(&error), error)) {
+        Ok(length) => {
+            content.truncate(length);
+            Ok(Some(content))
+        }
+        // With the mount option hidepid, /proc hides the processes of other users.
+        Err((Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM), _)) => Ok(None),
+        Err((_, error)) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -380,12 +481,36 @@ mod tests {
     #[test]
     fn own_entry_is_found() {
         let proc = Proc::open().unwrap();
-        let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap();
+        let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap().unwrap();
         assert!(
-            entry.is_running && entries().unwrap().iter().any(|other| other.identity() == entry.identity())
+            entry.is_running
+                && Scan::new().unwrap().entries.iter().any(|other| other.identity() == entry.identity())
         );
-        assert_eq!(proc.id_here(&entry), Some(getpid()));
+        assert_eq!(proc.id_here(&entry).unwrap(), Some(getpid()));
         // As if `/proc` belonged to another namespace that happens to have the same ids.
-        assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry), Some(getpid()));
+        assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry).unwrap(), Some(getpid()));
+    }
+
+    #[test]
+    fn look_without_descriptors_shows_nothing_for_a_minute() {
+        let (second, begun) = (Duration::from_secs(1), Instant::now());
+        let killed = |found: &[Identity], error: Option<Errno>| {
+            let mut killed = Killed { found: found.iter().copied().collect(), ..Killed::default() };
+            error.into_iter().for_each(|error| killed.fail("/proc", &error.into()));
+            killed
+        };
+        let (empty, blind) = (killed(&[], None), killed(&[], Some(Errno::MFILE)));
+        let mut looks = Looks::default();
+        let mut are_enough =
+            |killed: &Killed, seconds: u32| looks.are_enough(killed, begun + second * seconds);
+        assert!(!are_enough(&empty, 0) && !are_enough(&killed(&[(1, 1)], None), 0) && !are_enough(&empty, 0));
+        // A failure for want of descriptors may pass, and it interrupts the row.
+        assert!(!are_enough(&blind, 1) && !are_enough(&blind, 60) && !are_enough(&empty, 61));
+        assert!(!are_enough(&blind, 62) && !are_enough(&blind, 121));
+        assert!(!are_enough(&blind, 122) && are_enough(&blind, 122));
+        // Another failure stays.
+        let mut looks = Looks::default();
+        let refused = killed(&[], Some(Errno::PERM));
+        assert!(!looks.are_enough(&refused, begun) && looks.are_enough(&refused, begun));
     }
 }

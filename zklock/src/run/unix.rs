@@ -33,7 +33,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 #[cfg(target_os = "linux")]
-use self::descendants::{Descendants, Killed};
+use self::descendants::{Descendants, Looks};
 pub(super) use self::launcher::check_program;
 pub(crate) use self::launcher::launch;
 use self::terminal::{Terminal, has_job_control};
@@ -46,7 +46,7 @@ const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The pauses between two scans for remaining processes.
+/// The pauses between two looks for remaining processes.
 #[cfg(target_os = "linux")]
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
@@ -275,23 +275,22 @@ impl Child {
     }
 
     /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until all
-    /// are gone except those that cannot be killed.
+    /// are gone except those that cannot be killed, or until it is clear that this cannot be found out.
     #[cfg(target_os = "linux")]
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         // The id of the group stays in use until the exit code is read.
         let group = self.signal(Signal::KILL);
-        let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
+        let (mut pause, mut known, mut looks) = (MIN_PAUSE, HashSet::new(), Looks::default());
         loop {
-            let Killed { found, failure } = self.descendants.kill();
-            // One scan may miss a process whose parent ends during the scan.
-            empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
-            if empty_looks == 2 {
-                return group.and(failure.map_or(Ok(()), Err));
+            let killed = self.descendants.kill();
+            if looks.are_enough(&killed, Instant::now()) {
+                return group.and(killed.failure.map_or(Ok(()), Err));
             }
-            // Killed processes may take a while to end. If new ones appear, scan again at once.
-            let has_new = found.iter().any(|process| !known.contains(process));
-            pause = if has_new || found.is_empty() { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
-            known.extend(found);
+            // Killed processes may take a while to end. If new ones appear, look again at once.
+            let has_new = killed.found.iter().any(|process| !known.contains(process));
+            let is_empty = killed.found.is_empty() && !killed.may_pass;
+            pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
+            known.extend(killed.found);
             thread::sleep(pause);
         }
     }

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::program::{Fixture, Program, command, file, is_alive, pid_of, state_of, zklock};
+#[cfg(target_os = "linux")]
+use crate::program::{give_descriptors_back, leave_descriptors};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -197,6 +199,28 @@ fn descendant_whose_name_is_no_text_is_killed() {
     delete_owner(&fixture);
     assert_eq!(program.end().code, 76);
     assert!(!is_alive(&pid), "{pid}");
+}
+
+/// Without a descriptor, the program cannot see which processes there are.
+#[cfg(target_os = "linux")]
+#[test]
+fn descendants_are_killed_once_the_program_has_descriptors_again() {
+    for count in [0, 1] {
+        let fixture = Fixture::new();
+        let script = "trap '' TERM; setsid sh -c \"$0\" & while :; do sleep 0.05; done";
+        let args = [&fixture.run_args(&["--grace", "100ms"], script)[..], &[STUBBORN]].concat();
+        let program = Program::start(fixture.server, &args);
+        let pid = program.line_with("pid");
+        leave_descriptors(program.pid(), count);
+        delete_owner(&fixture);
+        if count == 0 {
+            eventually("the failure is reported", || program.err().contains("cannot end the command: /proc"));
+            give_descriptors_back(program.pid());
+        }
+        let ended = program.end();
+        assert_eq!(ended.code, 76, "{count} left: {ended:?}");
+        assert!(!is_alive(&pid), "{count} left: {pid}: {ended:?}");
+    }
 }
 
 /// Such a `/proc` shows process ids that differ from those that the program uses.
