@@ -5,8 +5,8 @@
 //! scan of `/proc` finds all generations, but may miss a process whose parent ends during the scan.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,9 +17,6 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
-
-/// How many bytes to read of a file in `/proc/PID`.
-const MAX_FILE: usize = 4096;
 
 /// How many times to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING_LOOKS: usize = 100;
@@ -133,7 +130,7 @@ impl Descendants {
     pub(super) fn kill(&self) -> Killed {
         let mut killed = Killed::default();
         let look = self.look(|proc, running, scan| {
-            if !proc.is_outer && scan.failure.is_none() {
+            if proc.depth.is_none() && scan.failure.is_none() {
                 kill_groups(running, &scan.entries);
             }
             for entry in running {
@@ -256,8 +253,10 @@ impl Scan {
     /// Reads the entry of a process, or returns `None` if it has gone or if this fails.
     fn read(&mut self, process: Pid) -> Option<Entry> {
         Entry::read(process).unwrap_or_else(|error| {
-            // A failure that may pass matters more: it hides more processes.
-            if may_pass(&error) || self.failure.is_none() {
+            // With the mount option hidepid, /proc hides the processes of other users.
+            let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
+            // If one of two failures may pass, it is worth while to look again.
+            if !is_hidden && (may_pass(&error) || self.failure.is_none()) {
                 self.failure = Some(error);
             }
             None
@@ -298,8 +297,8 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
 struct Proc {
     /// The id of this process in `/proc`.
     me: i32,
-    /// Whether `/proc` belongs to an outer PID namespace.
-    is_outer: bool,
+    /// How far inside the PID namespace of `/proc` that of this process is, if they are not the same.
+    depth: Option<usize>,
 }
 
 impl Proc {
@@ -307,7 +306,12 @@ impl Proc {
         let link = fs::read_link("/proc/self")?;
         let me = link.to_str().and_then(|pid| pid.parse().ok());
         let me = me.ok_or_else(|| io::Error::other("it does not show this process"))?;
-        Ok(Proc { me, is_outer: me != getpid().as_raw_nonzero().get() })
+        if me == getpid().as_raw_nonzero().get() {
+            return Ok(Proc { me, depth: None });
+        }
+        let ids =
+            namespace_ids(me)?.ok_or_else(|| io::Error::other("it does not show the ids of this process"))?;
+        Ok(Proc { me, depth: Some(ids.len() - 1) })
     }
 
     /// Sends a signal to a process, if it has not ended in the meantime.
@@ -340,30 +344,29 @@ impl Proc {
         }
     }
 
-    /// The id of a process in the PID namespace of this one.
+    /// The id of a process in the PID namespace of this one, or `None` if the process has gone.
     fn id_here(&self, entry: &Entry) -> io::Result<Option<Pid>> {
-        if !self.is_outer {
-            return Ok(Pid::from_raw(entry.pid));
-        }
-        // NSpid lists the ids of a process in its namespaces, from that of /proc inwards.
-        let (Some(mine), Some(ids)) = (namespace_ids(self.me)?, namespace_ids(entry.pid)?) else {
-            return Ok(None);
-        };
-        let depth = mine.len().checked_sub(1);
-        Ok(depth.and_then(|depth| ids.get(depth)).and_then(|id| Pid::from_raw(*id)))
+        let Some(depth) = self.depth else { return Ok(Pid::from_raw(entry.pid)) };
+        let Some(ids) = namespace_ids(entry.pid)? else { return Ok(None) };
+        // A process that is just being reaped has the id 0.
+        let id = ids.get(depth).map(|id| Pid::from_raw(*id));
+        id.ok_or_else(|| io::Error::other("it has no id in this PID namespace"))
     }
 }
 
-/// The ids of a process in its PID namespaces, or `None` if it has gone.
+/// The ids of a process in its PID namespaces, from that of `/proc` inwards: at least one. Returns `None` if the process
+/// has gone.
 fn namespace_ids(pid: i32) -> io::Result<Option<Vec<i32>>> {
     let Some(status) = read(pid, "status")? else { return Ok(None) };
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"));
-    let ids = line.and_then(|line| std::str::from_utf8(line).ok()).map(str::split_whitespace);
-    Ok(ids.and_then(|ids| ids.map(|id| id.parse().ok()).collect()))
+    let ids = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default().split_whitespace();
+    let ids: Option<Vec<i32>> = ids.map(|id| id.parse().ok()).collect();
+    let ids = ids.filter(|ids| !ids.is_empty());
+    ids.map(Some).ok_or_else(|| io::Error::other(format!("{pid}/status has no NSpid")))
 }
 
 impl Entry {
-    /// Reads the entry of a process, or returns `None` if it has gone or is hidden.
+    /// Reads the entry of a process, or returns `None` if it has gone.
     pub(super) fn read(process: Pid) -> io::Result<Option<Entry>> {
         let pid = process.as_raw_nonzero().get();
         let Some(stat) = read(pid, "stat")? else { return Ok(None) };
@@ -402,18 +405,14 @@ impl Entry {
     }
 }
 
-/// Reads a file of `/proc/PID`, or returns `None` if the process has gone, or if `/proc` hides it from this process.
+/// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
 fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
-    let mut content = vec![0; MAX_FILE];
-    let read = File::open(format!("/proc/{pid}/{name}")).and_then(|mut file| file.read(&mut content));
-    match read.map_err(|error| (Errno::from_io_error(&error), error)) {
-        Ok(length) => {
-            content.truncate(length);
-            Ok(Some(content))
-        }
-        // With the mount option hidepid, /proc hides the processes of other users.
-        Err((Some(Errno::NOENT | Errno::SRCH | Errno::ACCESS | Errno::PERM), _)) => Ok(None),
-        Err((_, error)) => Err(error),
+    match fs::read(format!("/proc/{pid}/{name}")) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) => Ok(None),
+            _ => Err(error),
+        },
     }
 }
 
@@ -488,7 +487,7 @@ mod tests {
         );
         assert_eq!(proc.id_here(&entry).unwrap(), Some(getpid()));
         // As if `/proc` belonged to another namespace that happens to have the same ids.
-        assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry).unwrap(), Some(getpid()));
+        assert_eq!(Proc { depth: Some(0), ..proc }.id_here(&entry).unwrap(), Some(getpid()));
     }
 
     #[test]

@@ -227,38 +227,43 @@ fn descendants_are_killed_once_the_program_has_descriptors_again() {
 #[cfg(target_os = "linux")]
 #[test]
 fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
-    let unshare = || {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
-        unshare
-    };
-    if !unshare().arg("true").output().is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: it needs namespaces");
-        return;
+    // With this many groups, the ids are not within the first 4096 bytes of `/proc/PID/status`.
+    let groups: Vec<String> = (0..1000).map(|group| (4_000_000_000_u32 + group).to_string()).collect();
+    for groups in [None, Some(groups.join(","))] {
+        let unshare = || {
+            let mut command = Command::new(if groups.is_some() { "setpriv" } else { "env" });
+            command.args(groups.iter().flat_map(|groups| ["--groups", groups]));
+            command.args(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+            command
+        };
+        if !unshare().arg("true").output().is_ok_and(|ran| ran.status.success()) {
+            println!("skipped: it needs namespaces and, with groups, root");
+            continue;
+        }
+        let fixture = Fixture::new();
+        let connect = fixture.server.connect_string();
+        let stubborn =
+            "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
+        let mut program = unshare();
+        // The shell keeps the namespace alive after the program has ended.
+        program.args([
+            "sh",
+            "-c",
+            "\"$0\" \"$@\" </dev/null; echo code $?; cat >/dev/null",
+            env!("CARGO_BIN_EXE_zklock"),
+        ]);
+        program
+            .args(fixture.run_args(&["-c", &connect, "--grace", "100ms"], "setsid sh -c \"$0\" & wait"))
+            .arg(stubborn);
+        let mut program = Program::spawn(program);
+        let pid = program.line_with("pid");
+        assert!(is_alive(&pid));
+        delete_owner(&fixture);
+        program.line_with("code 76");
+        assert!(!is_alive(&pid), "{pid}");
+        program.close_input();
+        assert_eq!(program.end().code, 0);
     }
-    let fixture = Fixture::new();
-    let connect = fixture.server.connect_string();
-    let stubborn =
-        "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
-    let mut program = unshare();
-    // The shell keeps the namespace alive after the program has ended.
-    program.args([
-        "sh",
-        "-c",
-        "\"$0\" \"$@\" </dev/null; echo code $?; cat >/dev/null",
-        env!("CARGO_BIN_EXE_zklock"),
-    ]);
-    program
-        .args(fixture.run_args(&["-c", &connect, "--grace", "100ms"], "setsid sh -c \"$0\" & wait"))
-        .arg(stubborn);
-    let mut program = Program::spawn(program);
-    let pid = program.line_with("pid");
-    assert!(is_alive(&pid));
-    delete_owner(&fixture);
-    program.line_with("code 76");
-    assert!(!is_alive(&pid), "{pid}");
-    program.close_input();
-    assert_eq!(program.end().code, 0);
 }
 
 /// If the program is killed, only the kernel can kill the command. The kernel does not kill the command's children.
