@@ -167,17 +167,23 @@ impl Descendants {
         false
     }
 
-    /// Continues the processes that [`stop`](Descendants::stop) has stopped.
-    pub(super) fn go_on(&mut self) {
-        let stopped = std::mem::take(&mut self.stopped);
-        if !stopped.is_empty() {
-            // Without /proc, nothing was stopped.
-            let _ = self.look(|proc, running, _| {
-                for entry in running.iter().filter(|entry| stopped.contains(&entry.identity())) {
-                    let _ = proc.signal(entry, Signal::CONT);
-                }
-            });
+    /// Continues the processes that [`stop`](Descendants::stop) has stopped. After a failure, call this again: it
+    /// continues those that may still be stopped.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        if self.stopped.is_empty() {
+            return Ok(());
         }
+        let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
+        let proc = Proc::open().map_err(in_proc)?;
+        let mut outcome = Ok(());
+        self.stopped.retain(|process| match proc.go_on(*process) {
+            Ok(()) => false,
+            Err(error) => {
+                outcome = Err(in_proc(error));
+                true
+            }
+        });
+        outcome
     }
 
     /// Reads `/proc`, and passes the running descendants and all processes to `see`. After that, fails if there may be
@@ -312,6 +318,13 @@ impl Proc {
         let ids =
             namespace_ids(me)?.ok_or_else(|| io::Error::other("it does not show the ids of this process"))?;
         Ok(Proc { me, depth: Some(ids.len() - 1) })
+    }
+
+    fn go_on(&self, (pid, start): Identity) -> io::Result<()> {
+        match Pid::from_raw(pid).map_or(Ok(None), Entry::read)? {
+            Some(entry) if entry.start == start => self.signal(&entry, Signal::CONT),
+            _ => Ok(()),
+        }
     }
 
     /// Sends a signal to a process, if it has not ended in the meantime.

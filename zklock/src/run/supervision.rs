@@ -236,7 +236,13 @@ impl<'a> Supervision<'a> {
     /// Checks the lease and a stopped command. Returns how long to wait before the next check.
     fn check(&mut self) -> Duration {
         let until_lease = self.check_lease();
-        let Activity::Stopped(end_at) = self.activity else { return until_lease };
+        let Activity::Stopped(end_at) = self.activity else {
+            if !self.is_ending() {
+                // A failure was reported when the command was continued, and may pass.
+                let _ = self.child.continue_rest();
+            }
+            return until_lease;
+        };
         if self.child.may_go_on() {
             self.go_on();
         } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.is_ending() {

@@ -225,7 +225,8 @@ impl Child {
         let _ = self.signal(Signal::STOP);
         #[cfg(target_os = "linux")]
         if !self.descendants.stop() {
-            self.descendants.go_on();
+            // Those that cannot be continued now go on with the command.
+            let _ = self.descendants.go_on();
             return false;
         }
         stderr::flush();
@@ -246,9 +247,15 @@ impl Child {
         if let Some(terminal) = &mut self.terminal {
             terminal.give(self.group);
         }
+        let rest = self.continue_rest();
+        self.signal(Signal::CONT).and(rest)
+    }
+
+    /// Continues what [`stop_job`](Child::stop_job) has stopped and [`go_on`](Child::go_on) could not continue.
+    pub(super) fn continue_rest(&mut self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        self.descendants.go_on();
-        self.signal(Signal::CONT)
+        self.descendants.go_on()?;
+        Ok(())
     }
 
     /// Returns whether a stopped command can go on: it should have the terminal, and the shell has given the terminal

@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, is_alive, pid_of, state_of};
+use crate::program::{Fixture, give_descriptors_back, is_alive, leave_descriptors, pid_of, state_of};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually, eventually_some};
 
@@ -177,6 +177,35 @@ fn command_is_stopped_and_continued_as_a_job() {
     terminal.expect("Stopped");
     assert_eq!(state_of(pid), 'T');
     terminal.type_line("fg");
+    eventually("the process is continued", || state_of(pid) == 'S');
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+/// Without a descriptor, the program cannot tell whether a process is one that it has stopped.
+#[test]
+fn stopped_processes_are_continued_once_the_program_has_descriptors_again() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    let script = "echo program $PPID; setsid sh -c 'echo pid $$; exec sleep 1000' & echo command $$
+        read x; kill $!; echo got:$x";
+    terminal.run("", script, "");
+    let program = pid_of(&terminal.expect("program "));
+    // These two lines come in any order.
+    let [pid, command] = ["pid ", "command "].map(|text| {
+        eventually_some(text, || {
+            let output = terminal.output.lock();
+            let (_, rest) = output.split_once(&format!("\n{text}"))?;
+            rest.split_once('\r').map(|(pid, _)| pid_of(pid))
+        })
+    });
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    leave_descriptors(program, 0);
+    terminal.type_line("fg");
+    eventually("the command is continued", || state_of(command) == 'S');
+    assert_eq!(state_of(pid), 'T');
+    give_descriptors_back(program);
     eventually("the process is continued", || state_of(pid) == 'S');
     terminal.type_line("hello");
     terminal.expect("got:hello");
