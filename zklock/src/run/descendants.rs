@@ -46,9 +46,16 @@ pub(super) struct Entry {
     pub(super) parent: i32,
     group: i32,
     start: u64,
-    /// Whether the process has not ended. A stopped process counts as running.
-    is_running: bool,
-    is_stopped: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Stopped,
+    /// The first thread has ended. Only the other threads show whether the process is stopped.
+    Headless,
+    Ended,
 }
 
 /// What [`Descendants::kill`] has found.
@@ -115,7 +122,7 @@ impl Descendants {
     fn reap_children(&self, command: Pid) -> io::Result<()> {
         let proc = Proc::open()?;
         for entry in Scan::new()?.entries {
-            if entry.parent == proc.me && !entry.is_running && !self.others.contains(&entry.identity()) {
+            if entry.parent == proc.me && !entry.is_running() && !self.others.contains(&entry.identity()) {
                 if let Some(child) =
                     proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command)
                 {
@@ -151,7 +158,7 @@ impl Descendants {
         for _ in 0..MAX_STOPPING_LOOKS {
             let mut moving = HashSet::new();
             let look = self.look(|proc, running, _| {
-                for entry in running.iter().filter(|entry| !entry.is_stopped) {
+                for entry in running.iter().filter(|entry| !entry.is_stopped().unwrap_or(false)) {
                     moving.insert(entry.identity());
                     let _ = proc.signal(entry, Signal::STOP);
                 }
@@ -209,7 +216,7 @@ impl Descendants {
             for child in children.remove(&ancestor).unwrap_or_default() {
                 if !self.others.contains(&child.identity()) {
                     ancestors.push(child.pid);
-                    running.extend(child.is_running.then_some(child));
+                    running.extend(child.is_running().then_some(child));
                 }
             }
         }
@@ -245,11 +252,8 @@ struct Scan {
 
 impl Scan {
     fn new() -> io::Result<Scan> {
-        // The directory is closed before a file is opened, so a single descriptor is enough.
-        let names: io::Result<Vec<_>> = fs::read_dir("/proc")?.map(|file| Ok(file?.file_name())).collect();
-        let pids = names?.into_iter().filter_map(|name| Pid::from_raw(name.to_str()?.parse().ok()?));
         let mut scan = Scan { entries: Vec::new(), failure: None };
-        for pid in pids {
+        for pid in pids_in("/proc")?.into_iter().filter_map(Pid::from_raw) {
             let entry = scan.read(pid);
             scan.entries.extend(entry);
         }
@@ -289,7 +293,7 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
     let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
     let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
     groups.remove(&nix::unistd::getpgrp().as_raw());
-    for entry in entries.iter().filter(|entry| entry.is_running && !ours.contains(&entry.pid)) {
+    for entry in entries.iter().filter(|entry| entry.is_running() && !ours.contains(&entry.pid)) {
         groups.remove(&entry.group);
     }
     for group in groups.into_iter().filter_map(Pid::from_raw) {
@@ -400,22 +404,42 @@ impl Entry {
         let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
         let id = |field: usize| fields.get(field)?.parse::<i32>().ok();
         // The state is that of the first thread, and other threads may outlive it.
-        let state = *fields.first()?;
-        let has_ended = matches!(state, "Z" | "X" | "x") && number(17)? < 2;
-        let is_stopped = matches!(state, "T" | "t");
-        Some(Entry {
-            pid,
-            parent: id(1)?,
-            group: id(2)?,
-            start: number(19)?,
-            is_running: !has_ended,
-            is_stopped,
-        })
+        let state = match *fields.first()? {
+            "Z" | "X" | "x" if number(17)? < 2 => State::Ended,
+            "Z" | "X" | "x" => State::Headless,
+            "T" | "t" => State::Stopped,
+            _ => State::Running,
+        };
+        Some(Entry { pid, parent: id(1)?, group: id(2)?, start: number(19)?, state })
+    }
+
+    /// Returns whether the process has not ended. A stopped process counts as running.
+    fn is_running(&self) -> bool {
+        self.state != State::Ended
+    }
+
+    fn is_stopped(&self) -> io::Result<bool> {
+        if self.state != State::Headless {
+            return Ok(self.state == State::Stopped);
+        }
+        let threads: io::Result<Vec<_>> = pids_in(&format!("/proc/{}/task", self.pid))?
+            .into_iter()
+            .map(|thread| read(self.pid, &format!("task/{thread}/stat")))
+            .collect();
+        let mut states = threads?.into_iter().flatten().map(|stat| Entry::parse(self.pid, &stat));
+        Ok(states.all(|thread| thread.is_some_and(|thread| thread.state != State::Running)))
     }
 
     fn identity(&self) -> Identity {
         (self.pid, self.start)
     }
+}
+
+/// The process or thread ids in a directory of `/proc`. The directory is closed before any file in it is opened, so a
+/// single descriptor is enough.
+fn pids_in(directory: &str) -> io::Result<Vec<i32>> {
+    let names: io::Result<Vec<_>> = fs::read_dir(directory)?.map(|file| Ok(file?.file_name())).collect();
+    Ok(names?.into_iter().filter_map(|name| name.to_str()?.parse().ok()).collect())
 }
 
 /// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
@@ -444,7 +468,7 @@ mod tests {
         for name in [&b"sh"[..], b"a) Z 1 (b", b"\n) ", "ЖЖЖЖЖЖЖЖ".as_bytes().split_at(15).0, b""] {
             let entry = Entry::parse(42, &stat(name, "S", 23, 1)).unwrap();
             assert_eq!((entry.identity(), entry.parent, entry.group), ((42, 4711), 23, 7), "{name:?}");
-            assert!(entry.is_running && !entry.is_stopped, "{name:?}");
+            assert_eq!(entry.state, State::Running, "{name:?}");
         }
         assert!(Entry::parse(42, b"").is_none() && Entry::parse(42, b"42 (sh) S 1").is_none());
     }
@@ -453,8 +477,8 @@ mod tests {
     #[test]
     fn process_has_ended_when_all_its_threads_have() {
         let entry = |state, threads| Entry::parse(42, &stat(b"sh", state, 1, threads)).unwrap();
-        assert!(!entry("Z", 1).is_running && entry("Z", 2).is_running);
-        assert!(entry("T", 1).is_running && entry("T", 1).is_stopped);
+        assert!(!entry("Z", 1).is_running() && entry("Z", 2).is_running());
+        assert!(entry("T", 1).is_running() && entry("T", 1).is_stopped().unwrap());
     }
 
     #[test]
@@ -464,8 +488,7 @@ mod tests {
             parent,
             group: pid,
             start: 1,
-            is_running,
-            is_stopped: false,
+            state: if is_running { State::Running } else { State::Ended },
         };
         // 3 has ended, 5 is older than the command, and 8 and 9 were read at different moments.
         let entries = [
@@ -495,7 +518,7 @@ mod tests {
         let proc = Proc::open().unwrap();
         let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap().unwrap();
         assert!(
-            entry.is_running
+            entry.is_running()
                 && Scan::new().unwrap().entries.iter().any(|other| other.identity() == entry.identity())
         );
         assert_eq!(proc.id_here(&entry).unwrap(), Some(getpid()));

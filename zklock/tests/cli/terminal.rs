@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, give_descriptors_back, is_alive, leave_descriptors, pid_of, state_of};
+use crate::program::{Fixture, file, give_descriptors_back, is_alive, leave_descriptors, pid_of, state_of};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually, eventually_some};
 
@@ -207,6 +207,31 @@ fn stopped_processes_are_continued_once_the_program_has_descriptors_again() {
     assert_eq!(state_of(pid), 'T');
     give_descriptors_back(program);
     eventually("the process is continued", || state_of(pid) == 'S');
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+/// `/proc/PID/stat` shows such a process as a zombie, even when it is stopped.
+#[test]
+fn job_is_stopped_even_if_the_first_thread_of_a_process_has_ended() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = "import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print('pid', os.getpid(), flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+";
+    let script = file(files.path(), "script.py", script);
+    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs Python");
+        return;
+    }
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", &format!("python3 {script} & read x; kill $!; echo got:$x"), "");
+    let pid = pid_of(&terminal.expect("pid "));
+    eventually("the first thread has ended", || state_of(pid) == 'Z');
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    terminal.type_line("fg");
     terminal.type_line("hello");
     terminal.expect("got:hello");
 }
