@@ -1,8 +1,10 @@
 //! [`Descendants`] of a command, on Linux: all its processes, including those outside its process group, which
 //! timeout(1) and setsid(1) create.
 //!
-//! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. A
-//! scan of `/proc` finds all generations, but may miss a process whose parent ends during the scan.
+//! When the parent of a descendant ends, this process adopts the descendant, unless another descendant is closer and
+//! adopts it: a child subreaper such as a nested `zklock`, or the first process of a PID namespace. Either way, it stays
+//! a descendant. A scan of `/proc` finds all generations, but may miss a process that is started, or whose parent ends,
+//! during the scan.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -203,7 +205,8 @@ impl Descendants {
         scan.failure.map_or(Ok(()), Err)
     }
 
-    /// The running descendants of a process, except the children that it had before the command, and their descendants.
+    /// The running descendants of a process, except the children that it had before the command, and the descendants of
+    /// these children. Orphans of the latter were adopted: they cannot be told from those of the command, and count.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -457,7 +460,7 @@ fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// The content of `/proc/PID/stat`, from the id to the start time.
+    /// The content of `/proc/PID/stat`, up to two fields after the start time.
     fn stat(name: &[u8], state: &str, parent: i32, threads: u32) -> Vec<u8> {
         let rest = format!(") {state} {parent} 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 4711 1 2\n");
         [b"42 (", name, rest.as_bytes()].concat()

@@ -123,10 +123,11 @@ impl<'a> Supervision<'a> {
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
     }
 
-    /// Blocks until the command has ended.
+    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, and if the lock is lost,
+    /// also blocks until nothing is left of the command.
     ///
-    /// The loop waits only in `select!`, and while the whole job is stopped. Signals that end the command are sent
-    /// before anything is reported.
+    /// The loop waits only in `select!`, while it stops the whole job, and while the job is stopped. Signals that end
+    /// the command are sent before anything is reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
@@ -160,7 +161,7 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                // The change may belong to a reconnect that is already over.
+                // The state may have changed again since, so it is not looked at: each change begins anew.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
@@ -195,7 +196,8 @@ impl<'a> Supervision<'a> {
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
                 if self.child.stop_job() {
-                    // This process was stopped, and is running again. The next signal that it handles is its SIGCONT.
+                    // This process was stopped, and is running again. It is about to handle its SIGCONT, and maybe a
+                    // signal that was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
                     return;
                 }
             }
@@ -294,12 +296,14 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Ends the command because contact was lost and the lease is about to end. The command has at most `time` to end.
+    /// Ends the command because the lease is about to end: contact is lost, or the server has gone silent. The command
+    /// has at most `time` to end.
     fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) {
         self.lost = true;
         let time = self.kill_time.kill_within(time, Instant::now()).unwrap_or(time);
         if time.is_zero() {
-            // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now.
+            // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now, or
+            // `--grace` may be 0.
             self.kill();
         } else {
             self.terminate();
