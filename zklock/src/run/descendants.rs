@@ -2,9 +2,9 @@
 //! timeout(1) and setsid(1) create.
 //!
 //! When the parent of a descendant ends, this process adopts the descendant, unless another descendant is closer and
-//! adopts it: a child subreaper such as a nested `zklock`, or the first process of a PID namespace. Either way, it stays
-//! a descendant. A scan of `/proc` finds all generations, but may miss a process that is started, or whose parent ends,
-//! during the scan.
+//! adopts it: a child subreaper such as a nested `zklock`, or the first process of a PID namespace. Either way, it
+//! stays a descendant. A scan of `/proc` finds all generations, but may miss a process that is started, or whose parent
+//! ends, during the scan.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -374,8 +374,8 @@ impl Proc {
     }
 }
 
-/// The ids of a process in its PID namespaces, from that of `/proc` inwards: at least one. Returns `None` if the process
-/// has gone.
+/// The ids of a process in its PID namespaces, from that of `/proc` inwards: at least one. Returns `None` if the
+/// process has gone.
 fn namespace_ids(pid: i32) -> io::Result<Option<Vec<i32>>> {
     let Some(status) = read(pid, "status")? else { return Ok(None) };
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"));
