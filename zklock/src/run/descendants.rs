@@ -1,16 +1,18 @@
 //! [`Descendants`] of a command, on Linux: all its processes, including those outside its process group, which
 //! timeout(1) and setsid(1) create.
 //!
-//! This process becomes the parent of every descendant whose parent has ended, so all of them stay its descendants. A
-//! scan of `/proc` finds all generations, but may miss a process whose parent ends during the scan.
+//! When the parent of a descendant ends, this process adopts the descendant, unless another descendant is closer and
+//! adopts it: a child subreaper such as a nested `zklock`, or the first process of a PID namespace. Either way, it
+//! stays a descendant. A scan of `/proc` finds all generations, but may miss a process that is started, or whose parent
+//! ends, during the scan.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -18,15 +20,15 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
-/// How many bytes to read of a file in `/proc/PID`.
-const MAX_FILE: usize = 4096;
-
 /// How many times to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
+/// How long to look again and again because descriptors or memory are missing, and not all processes can be seen.
+const MAX_BLINDNESS: Duration = Duration::from_secs(60);
+
 /// The descendants of a command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Descendants {
     /// The children that this process had before it started the command.
     others: HashSet<Identity>,
@@ -46,9 +48,16 @@ pub(super) struct Entry {
     pub(super) parent: i32,
     group: i32,
     start: u64,
-    /// Whether the process has not ended. A stopped process counts as running.
-    is_running: bool,
-    is_stopped: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Stopped,
+    /// The first thread has ended. Only the other threads show whether the process is stopped.
+    Headless,
+    Ended,
 }
 
 /// What [`Descendants::kill`] has found.
@@ -56,16 +65,50 @@ pub(super) struct Entry {
 pub(super) struct Killed {
     /// The processes that were running and can be killed.
     pub(super) found: HashSet<Identity>,
-    /// The reason why some other process cannot be killed.
+    /// Why some other process cannot be killed, or why there may be processes that cannot be seen.
     pub(super) failure: Option<io::Error>,
+    /// Whether the failure may pass.
+    pub(super) may_pass: bool,
+}
+
+impl Killed {
+    fn fail(&mut self, what: &str, error: &io::Error) {
+        self.may_pass |= may_pass(error);
+        self.failure = Some(io::Error::new(error.kind(), format!("{what}: {error}")));
+    }
+}
+
+/// What repeated looks for descendants have shown.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// How many looks in a row have found no descendant.
+    empty: u32,
+    /// Since when each look has failed for a reason that may pass.
+    blind_since: Option<Instant>,
+}
+
+impl Looks {
+    /// Counts a look. Returns whether no descendant is left, or whether this cannot be found out.
+    ///
+    /// One look may miss a process, so it takes two. A look that has failed for a reason that may pass shows nothing.
+    pub(super) fn are_enough(&mut self, killed: &Killed, now: Instant) -> bool {
+        self.blind_since = self.blind_since.or(Some(now)).filter(|_| killed.may_pass);
+        let is_blind = self.blind_since.is_some_and(|since| now.duration_since(since) < MAX_BLINDNESS);
+        self.empty = if killed.found.is_empty() && !is_blind { self.empty + 1 } else { 0 };
+        self.empty >= 2
+    }
 }
 
 impl Descendants {
     /// From now on, adopts descendants whose parents end.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
         set_child_subreaper(Some(getpid()))?;
-        // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
-        let others = children().unwrap_or_default();
+        let others = match children() {
+            // Children that are not known to be from before would be killed with the command.
+            Err(error) if may_pass(&error) => return Err(error),
+            // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
+            others => others.unwrap_or_default(),
+        };
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
@@ -80,9 +123,11 @@ impl Descendants {
     /// Leaves the command itself alone: its process id must stay in use until its exit code is read.
     fn reap_children(&self, command: Pid) -> io::Result<()> {
         let proc = Proc::open()?;
-        for entry in entries()? {
-            if entry.parent == proc.me && !entry.is_running && !self.others.contains(&entry.identity()) {
-                if let Some(child) = proc.id_here(&entry).filter(|child| *child != command) {
+        for entry in Scan::new()?.entries {
+            if entry.parent == proc.me && !entry.is_running() && !self.others.contains(&entry.identity()) {
+                if let Some(child) =
+                    proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command)
+                {
                     let _ = waitpid(Some(child), WaitOptions::NOHANG);
                 }
             }
@@ -93,22 +138,20 @@ impl Descendants {
     /// Sends SIGKILL to all running descendants.
     pub(super) fn kill(&self) -> Killed {
         let mut killed = Killed::default();
-        let look = self.look(|proc, running, entries| {
-            if !proc.is_outer {
-                kill_groups(running, entries);
+        let look = self.look(|proc, running, scan| {
+            if proc.depth.is_none() && scan.failure.is_none() {
+                kill_groups(running, &scan.entries);
             }
             for entry in running {
                 match proc.signal(entry, Signal::KILL) {
-                    // The process may have ended in the meantime.
-                    Ok(()) | Err(Errno::SRCH) => drop(killed.found.insert(entry.identity())),
-                    Err(error) => {
-                        let message = format!("process {}: {}", entry.pid, io::Error::from(error));
-                        killed.failure = Some(io::Error::new(error.kind(), message));
-                    }
+                    Ok(()) => drop(killed.found.insert(entry.identity())),
+                    Err(error) => killed.fail(&format!("process {}", entry.pid), &error),
                 }
             }
         });
-        killed.failure = killed.failure.or(look.err());
+        if let Err(error) = look {
+            killed.fail("/proc", &error);
+        }
         killed
     }
 
@@ -117,43 +160,53 @@ impl Descendants {
         for _ in 0..MAX_STOPPING_LOOKS {
             let mut moving = HashSet::new();
             let look = self.look(|proc, running, _| {
-                for entry in running.iter().filter(|entry| !entry.is_stopped) {
+                for entry in running.iter().filter(|entry| !entry.is_stopped().unwrap_or(false)) {
                     moving.insert(entry.identity());
                     let _ = proc.signal(entry, Signal::STOP);
                 }
             });
-            if look.is_err() || moving.is_empty() {
-                return look.is_ok();
-            }
+            let is_done = moving.is_empty();
             self.stopped.extend(moving);
-            thread::sleep(STOPPING_PAUSE);
+            match look {
+                Ok(()) if is_done => return true,
+                Err(error) if !may_pass(&error) => return false,
+                _ => thread::sleep(STOPPING_PAUSE),
+            }
         }
         false
     }
 
-    /// Continues the processes that [`stop`](Descendants::stop) has stopped.
-    pub(super) fn go_on(&mut self) {
-        let stopped = std::mem::take(&mut self.stopped);
-        if !stopped.is_empty() {
-            // Without /proc, nothing was stopped.
-            let _ = self.look(|proc, running, _| {
-                for entry in running.iter().filter(|entry| stopped.contains(&entry.identity())) {
-                    let _ = proc.signal(entry, Signal::CONT);
-                }
-            });
+    /// Continues the processes that [`stop`](Descendants::stop) has stopped. After a failure, call this again: it
+    /// continues those that may still be stopped.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        if self.stopped.is_empty() {
+            return Ok(());
         }
+        let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
+        let proc = Proc::open().map_err(in_proc)?;
+        let mut outcome = Ok(());
+        self.stopped.retain(|process| match proc.go_on(*process) {
+            Ok(()) => false,
+            Err(error) => {
+                outcome = Err(in_proc(error));
+                true
+            }
+        });
+        outcome
     }
 
-    /// Reads `/proc`, and passes the running descendants and all processes to `see`.
-    fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &[Entry])) -> io::Result<()> {
+    /// Reads `/proc`, and passes the running descendants and all processes to `see`. After that, fails if there may be
+    /// more processes than `/proc` has shown.
+    fn look(&self, see: impl FnOnce(&Proc, &[&Entry], &Scan)) -> io::Result<()> {
         let proc = Proc::open()?;
-        let mut entries = entries()?;
-        adjust_parents(&mut entries);
-        see(&proc, &self.below(proc.me, &entries), &entries);
-        Ok(())
+        let mut scan = Scan::new()?;
+        scan.adjust_parents();
+        see(&proc, &self.below(proc.me, &scan.entries), &scan);
+        scan.failure.map_or(Ok(()), Err)
     }
 
-    /// The running descendants of a process, except the children that it had before the command, and their descendants.
+    /// The running descendants of a process, except the children that it had before the command, and the descendants of
+    /// these children. Orphans of the latter were adopted: they cannot be told from those of the command, and count.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -166,7 +219,7 @@ impl Descendants {
             for child in children.remove(&ancestor).unwrap_or_default() {
                 if !self.others.contains(&child.identity()) {
                     ancestors.push(child.pid);
-                    running.extend(child.is_running.then_some(child));
+                    running.extend(child.is_running().then_some(child));
                 }
             }
         }
@@ -177,27 +230,63 @@ impl Descendants {
 /// The children of this process.
 fn children() -> io::Result<HashSet<Identity>> {
     let proc = Proc::open()?;
-    let entries = entries()?.into_iter();
-    Ok(entries.filter(|entry| entry.parent == proc.me).map(|entry| entry.identity()).collect())
-}
-
-fn entries() -> io::Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        // A process that has ended in the meantime has no entry.
-        entries.extend(pid.and_then(Entry::read));
+    let scan = Scan::new()?;
+    if let Some(error) = scan.failure.filter(may_pass) {
+        return Err(error);
     }
-    Ok(entries)
+    let children = scan.entries.iter().filter(|entry| entry.parent == proc.me);
+    Ok(children.map(Entry::identity).collect())
 }
 
-/// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
-/// adopted the child.
-fn adjust_parents(entries: &mut [Entry]) {
-    let present: HashSet<i32> = entries.iter().map(|entry| entry.pid).collect();
-    for entry in entries.iter_mut().filter(|entry| !present.contains(&entry.parent)) {
-        if let Some(now) = Pid::from_raw(entry.pid).and_then(Entry::read) {
-            *entry = now;
+/// Returns whether an operation can succeed later, because this process or the system has no descriptor or no memory
+/// left.
+fn may_pass(error: &io::Error) -> bool {
+    let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|error| errors.contains(&Errno::from_raw_os_error(error)))
+}
+
+/// The processes that `/proc` shows.
+#[derive(Debug)]
+struct Scan {
+    entries: Vec<Entry>,
+    /// Why some entry cannot be read, although its process may not have ended.
+    failure: Option<io::Error>,
+}
+
+impl Scan {
+    fn new() -> io::Result<Scan> {
+        let mut scan = Scan { entries: Vec::new(), failure: None };
+        for pid in pids_in("/proc")?.into_iter().filter_map(Pid::from_raw) {
+            let entry = scan.read(pid);
+            scan.entries.extend(entry);
+        }
+        Ok(scan)
+    }
+
+    /// Reads the entry of a process, or returns `None` if it has gone or if this fails.
+    fn read(&mut self, process: Pid) -> Option<Entry> {
+        Entry::read(process).unwrap_or_else(|error| {
+            // With the mount option hidepid, /proc hides the processes of other users.
+            let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
+            // If one of two failures may pass, it is worth while to look again.
+            if !is_hidden && (may_pass(&error) || self.failure.is_none()) {
+                self.failure = Some(error);
+            }
+            None
+        })
+    }
+
+    /// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
+    /// adopted the child.
+    fn adjust_parents(&mut self) {
+        let present: HashSet<i32> = self.entries.iter().map(|entry| entry.pid).collect();
+        for index in 0..self.entries.len() {
+            let Entry { pid, parent, .. } = self.entries[index];
+            if !present.contains(&parent) {
+                if let Some(now) = Pid::from_raw(pid).and_then(|pid| self.read(pid)) {
+                    self.entries[index] = now;
+                }
+            }
         }
     }
 }
@@ -207,7 +296,7 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
     let ours: HashSet<i32> = running.iter().map(|entry| entry.pid).collect();
     let mut groups: HashSet<i32> = running.iter().map(|entry| entry.group).collect();
     groups.remove(&nix::unistd::getpgrp().as_raw());
-    for entry in entries.iter().filter(|entry| entry.is_running && !ours.contains(&entry.pid)) {
+    for entry in entries.iter().filter(|entry| entry.is_running() && !ours.contains(&entry.pid)) {
         groups.remove(&entry.group);
     }
     for group in groups.into_iter().filter_map(Pid::from_raw) {
@@ -221,64 +310,92 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
 struct Proc {
     /// The id of this process in `/proc`.
     me: i32,
-    /// Whether `/proc` belongs to an outer PID namespace.
-    is_outer: bool,
+    /// How far inside the PID namespace of `/proc` that of this process is, if they are not the same.
+    depth: Option<usize>,
 }
 
 impl Proc {
     fn open() -> io::Result<Proc> {
-        let in_proc = |error: io::Error| io::Error::new(error.kind(), format!("/proc: {error}"));
-        let link = fs::read_link("/proc/self").map_err(in_proc)?;
+        let link = fs::read_link("/proc/self")?;
         let me = link.to_str().and_then(|pid| pid.parse().ok());
-        let me = me.ok_or_else(|| in_proc(io::Error::other("it does not show this process")))?;
-        Ok(Proc { me, is_outer: me != getpid().as_raw_nonzero().get() })
+        let me = me.ok_or_else(|| io::Error::other("it does not show this process"))?;
+        if me == getpid().as_raw_nonzero().get() {
+            return Ok(Proc { me, depth: None });
+        }
+        let ids =
+            namespace_ids(me)?.ok_or_else(|| io::Error::other("it does not show the ids of this process"))?;
+        Ok(Proc { me, depth: Some(ids.len() - 1) })
     }
 
-    fn signal(&self, entry: &Entry, signal: Signal) -> rustix::io::Result<()> {
-        let process = self.id_here(entry).ok_or(Errno::SRCH)?;
+    fn go_on(&self, (pid, start): Identity) -> io::Result<()> {
+        match Pid::from_raw(pid).map_or(Ok(None), Entry::read)? {
+            Some(entry) if entry.start == start => self.signal(&entry, Signal::CONT),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a signal to a process, if it has not ended in the meantime.
+    fn signal(&self, entry: &Entry, signal: Signal) -> io::Result<()> {
+        let Some(process) = self.id_here(entry)? else { return Ok(()) };
+        match self.send(entry, process, signal) {
+            Err(Errno::SRCH) => Ok(()),
+            sent => Ok(sent?),
+        }
+    }
+
+    fn send(&self, entry: &Entry, process: Pid, signal: Signal) -> rustix::io::Result<()> {
         if entry.parent == self.me {
             // Only this process waits for its children, so the id is still in use.
             return kill_process(process, signal);
         }
         match pidfd_open(process, PidfdFlags::empty()) {
-            Ok(descriptor) => {
-                // If the id still belongs to the same process now, so does the descriptor.
-                let now = Pid::from_raw(entry.pid).and_then(Entry::read).ok_or(Errno::SRCH)?;
-                if now.start != entry.start {
-                    Err(Errno::SRCH)
-                } else {
-                    pidfd_send_signal(descriptor, signal)
-                }
-            }
+            Ok(descriptor) => match entry.read_again() {
+                // The id still belongs to the same process now, so the descriptor does, too.
+                Ok(Some(now)) if now.start == entry.start => pidfd_send_signal(descriptor, signal),
+                Ok(_) => Err(Errno::SRCH),
+                // The descriptor may have been the last one. The entry was right a moment ago.
+                Err(_) => kill_process(process, signal),
+            },
             // The kernel is too old, no descriptor is left, or a filter of system calls forbids the call.
-            Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::PERM) => kill_process(process, signal),
+            Err(Errno::NOSYS | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::PERM) => {
+                kill_process(process, signal)
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// The id of a process in the PID namespace of this one.
-    fn id_here(&self, entry: &Entry) -> Option<Pid> {
-        if !self.is_outer {
-            return Pid::from_raw(entry.pid);
-        }
-        // NSpid lists the ids of a process in its namespaces, from that of /proc inwards.
-        let depth = namespace_ids(self.me)?.len().checked_sub(1)?;
-        Pid::from_raw(*namespace_ids(entry.pid)?.get(depth)?)
+    /// The id of a process in the PID namespace of this one, or `None` if the process has gone.
+    fn id_here(&self, entry: &Entry) -> io::Result<Option<Pid>> {
+        let Some(depth) = self.depth else { return Ok(Pid::from_raw(entry.pid)) };
+        let Some(ids) = namespace_ids(entry.pid)? else { return Ok(None) };
+        // A process that is just being reaped has the id 0.
+        let id = ids.get(depth).map(|id| Pid::from_raw(*id));
+        id.ok_or_else(|| io::Error::other("it has no id in this PID namespace"))
     }
 }
 
-fn namespace_ids(pid: i32) -> Option<Vec<i32>> {
-    let status = read(pid, "status")?;
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"))?;
-    let ids = std::str::from_utf8(line).ok()?.split_whitespace();
-    ids.map(|id| id.parse().ok()).collect()
+/// The ids of a process in its PID namespaces, from that of `/proc` inwards: at least one. Returns `None` if the
+/// process has gone.
+fn namespace_ids(pid: i32) -> io::Result<Option<Vec<i32>>> {
+    let Some(status) = read(pid, "status")? else { return Ok(None) };
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"));
+    let ids = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or_default().split_whitespace();
+    let ids: Option<Vec<i32>> = ids.map(|id| id.parse().ok()).collect();
+    let ids = ids.filter(|ids| !ids.is_empty());
+    ids.map(Some).ok_or_else(|| io::Error::other(format!("{pid}/status has no NSpid")))
 }
 
 impl Entry {
     /// Reads the entry of a process, or returns `None` if it has gone.
-    pub(super) fn read(process: Pid) -> Option<Entry> {
+    pub(super) fn read(process: Pid) -> io::Result<Option<Entry>> {
         let pid = process.as_raw_nonzero().get();
-        Entry::parse(pid, &read(pid, "stat")?)
+        let Some(stat) = read(pid, "stat")? else { return Ok(None) };
+        let entry = Entry::parse(pid, &stat);
+        entry.map(Some).ok_or_else(|| io::Error::other(format!("{pid}/stat has an unknown format")))
+    }
+
+    fn read_again(&self) -> io::Result<Option<Entry>> {
+        Pid::from_raw(self.pid).map_or(Ok(None), Entry::read)
     }
 
     /// Parses `/proc/PID/stat`. The name in parentheses may contain anything, even invalid UTF-8: the kernel cuts it
@@ -290,17 +407,30 @@ impl Entry {
         let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
         let id = |field: usize| fields.get(field)?.parse::<i32>().ok();
         // The state is that of the first thread, and other threads may outlive it.
-        let state = *fields.first()?;
-        let has_ended = matches!(state, "Z" | "X" | "x") && number(17)? < 2;
-        let is_stopped = matches!(state, "T" | "t");
-        Some(Entry {
-            pid,
-            parent: id(1)?,
-            group: id(2)?,
-            start: number(19)?,
-            is_running: !has_ended,
-            is_stopped,
-        })
+        let state = match *fields.first()? {
+            "Z" | "X" | "x" if number(17)? < 2 => State::Ended,
+            "Z" | "X" | "x" => State::Headless,
+            "T" | "t" => State::Stopped,
+            _ => State::Running,
+        };
+        Some(Entry { pid, parent: id(1)?, group: id(2)?, start: number(19)?, state })
+    }
+
+    /// Returns whether the process has not ended. A stopped process counts as running.
+    fn is_running(&self) -> bool {
+        self.state != State::Ended
+    }
+
+    fn is_stopped(&self) -> io::Result<bool> {
+        if self.state != State::Headless {
+            return Ok(self.state == State::Stopped);
+        }
+        let threads: io::Result<Vec<_>> = pids_in(&format!("/proc/{}/task", self.pid))?
+            .into_iter()
+            .map(|thread| read(self.pid, &format!("task/{thread}/stat")))
+            .collect();
+        let mut states = threads?.into_iter().flatten().map(|stat| Entry::parse(self.pid, &stat));
+        Ok(states.all(|thread| thread.is_some_and(|thread| thread.state != State::Running)))
     }
 
     fn identity(&self) -> Identity {
@@ -308,19 +438,29 @@ impl Entry {
     }
 }
 
+/// The process or thread ids in a directory of `/proc`. The directory is closed before any file in it is opened, so a
+/// single descriptor is enough.
+fn pids_in(directory: &str) -> io::Result<Vec<i32>> {
+    let names: io::Result<Vec<_>> = fs::read_dir(directory)?.map(|file| Ok(file?.file_name())).collect();
+    Ok(names?.into_iter().filter_map(|name| name.to_str()?.parse().ok()).collect())
+}
+
 /// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
-fn read(pid: i32, name: &str) -> Option<Vec<u8>> {
-    let mut content = vec![0; MAX_FILE];
-    let length = File::open(format!("/proc/{pid}/{name}")).ok()?.read(&mut content).ok()?;
-    content.truncate(length);
-    Some(content)
+fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(format!("/proc/{pid}/{name}")) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) => Ok(None),
+            _ => Err(error),
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The content of `/proc/PID/stat`, from the id to the start time.
+    /// The content of `/proc/PID/stat`, up to two fields after the start time.
     fn stat(name: &[u8], state: &str, parent: i32, threads: u32) -> Vec<u8> {
         let rest = format!(") {state} {parent} 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 4711 1 2\n");
         [b"42 (", name, rest.as_bytes()].concat()
@@ -331,7 +471,7 @@ mod tests {
         for name in [&b"sh"[..], b"a) Z 1 (b", b"\n) ", "ЖЖЖЖЖЖЖЖ".as_bytes().split_at(15).0, b""] {
             let entry = Entry::parse(42, &stat(name, "S", 23, 1)).unwrap();
             assert_eq!((entry.identity(), entry.parent, entry.group), ((42, 4711), 23, 7), "{name:?}");
-            assert!(entry.is_running && !entry.is_stopped, "{name:?}");
+            assert_eq!(entry.state, State::Running, "{name:?}");
         }
         assert!(Entry::parse(42, b"").is_none() && Entry::parse(42, b"42 (sh) S 1").is_none());
     }
@@ -340,8 +480,8 @@ mod tests {
     #[test]
     fn process_has_ended_when_all_its_threads_have() {
         let entry = |state, threads| Entry::parse(42, &stat(b"sh", state, 1, threads)).unwrap();
-        assert!(!entry("Z", 1).is_running && entry("Z", 2).is_running);
-        assert!(entry("T", 1).is_running && entry("T", 1).is_stopped);
+        assert!(!entry("Z", 1).is_running() && entry("Z", 2).is_running());
+        assert!(entry("T", 1).is_running() && entry("T", 1).is_stopped().unwrap());
     }
 
     #[test]
@@ -351,8 +491,7 @@ mod tests {
             parent,
             group: pid,
             start: 1,
-            is_running,
-            is_stopped: false,
+            state: if is_running { State::Running } else { State::Ended },
         };
         // 3 has ended, 5 is older than the command, and 8 and 9 were read at different moments.
         let entries = [
@@ -380,12 +519,36 @@ mod tests {
     #[test]
     fn own_entry_is_found() {
         let proc = Proc::open().unwrap();
-        let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap();
+        let entry = Entry::read(Pid::from_raw(proc.me).unwrap()).unwrap().unwrap();
         assert!(
-            entry.is_running && entries().unwrap().iter().any(|other| other.identity() == entry.identity())
+            entry.is_running()
+                && Scan::new().unwrap().entries.iter().any(|other| other.identity() == entry.identity())
         );
-        assert_eq!(proc.id_here(&entry), Some(getpid()));
+        assert_eq!(proc.id_here(&entry).unwrap(), Some(getpid()));
         // As if `/proc` belonged to another namespace that happens to have the same ids.
-        assert_eq!(Proc { is_outer: true, ..proc }.id_here(&entry), Some(getpid()));
+        assert_eq!(Proc { depth: Some(0), ..proc }.id_here(&entry).unwrap(), Some(getpid()));
+    }
+
+    #[test]
+    fn look_without_descriptors_shows_nothing_for_a_minute() {
+        let (second, begun) = (Duration::from_secs(1), Instant::now());
+        let killed = |found: &[Identity], error: Option<Errno>| {
+            let mut killed = Killed { found: found.iter().copied().collect(), ..Killed::default() };
+            error.into_iter().for_each(|error| killed.fail("/proc", &error.into()));
+            killed
+        };
+        let (empty, blind) = (killed(&[], None), killed(&[], Some(Errno::MFILE)));
+        let mut looks = Looks::default();
+        let mut are_enough =
+            |killed: &Killed, seconds: u32| looks.are_enough(killed, begun + second * seconds);
+        assert!(!are_enough(&empty, 0) && !are_enough(&killed(&[(1, 1)], None), 0) && !are_enough(&empty, 0));
+        // A failure for want of descriptors may pass, and it interrupts the row.
+        assert!(!are_enough(&blind, 1) && !are_enough(&blind, 60) && !are_enough(&empty, 61));
+        assert!(!are_enough(&blind, 62) && !are_enough(&blind, 121));
+        assert!(!are_enough(&blind, 122) && are_enough(&blind, 122));
+        // Another failure stays.
+        let mut looks = Looks::default();
+        let refused = killed(&[], Some(Errno::PERM));
+        assert!(!looks.are_enough(&refused, begun) && looks.are_enough(&refused, begun));
     }
 }

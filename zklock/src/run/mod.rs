@@ -11,10 +11,10 @@
 //!
 //! **End.** Signals that would end this process are forwarded to the group. The command counts as ended when the first
 //! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM
-//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it
-//! adopts descendants whose parents have ended. So a scan of `/proc` finds them, whatever their group, session,
-//! namespace or name, and is repeated until two scans in a row find none. They are identified by process id and start
-//! time.
+//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it,
+//! or a closer descendant, adopts descendants whose parents have ended. So a scan of `/proc` finds them, whatever their
+//! group, session, namespace or name, and is repeated until two scans in a row find none. They are identified by
+//! process id and start time.
 //!
 //! If this process itself is killed, Linux kills the command, unless it has changed its user (sudo) or has
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with

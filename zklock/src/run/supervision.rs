@@ -61,8 +61,6 @@ impl From<u8> for End {
 /// What the command is doing.
 #[derive(Clone, Copy, Debug)]
 enum Activity {
-    /// The launcher has not become the command yet.
-    Launching,
     Running,
     /// The command is stopped, and is to be ended at this time, if ever.
     Stopped(Option<Instant>),
@@ -107,7 +105,7 @@ impl<'a> Supervision<'a> {
             session,
             guard,
             child,
-            activity: Activity::Launching,
+            activity: Activity::Running,
             grace,
             stopped_for,
             settling: Settling::new(session.session_timeout(), Instant::now()),
@@ -125,10 +123,11 @@ impl<'a> Supervision<'a> {
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
     }
 
-    /// Blocks until the command has ended.
+    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, and if the lock is lost,
+    /// also blocks until nothing is left of the command.
     ///
-    /// The loop waits only in `select!`, and while the whole job is stopped. Signals that end the command are sent
-    /// before anything is reported.
+    /// The loop waits only in `select!`, while it stops the whole job, and while the job is stopped. Signals that end
+    /// the command are sent before anything is reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
@@ -162,7 +161,7 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                // The change may belong to a reconnect that is already over.
+                // The state may have changed again since, so it is not looked at: each change begins anew.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
@@ -189,23 +188,25 @@ impl<'a> Supervision<'a> {
     }
 
     fn handle_stop(&mut self, signal: i32) {
-        if let Activity::Launching = self.activity {
-            return self.go_on();
-        }
-        let stop = self.child.handle_stop(signal);
-        match stop {
+        match self.child.handle_stop(signal) {
             Stop::Passing => return self.go_on(),
             // If the command is about to be killed, this process must not be stopped.
-            Stop::OfTheJob if !self.kill_time.is_set() => {
+            Stop::OfTheJob if !self.is_ending() => {
                 self.activity = Activity::Stopped(None);
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
                 if self.child.stop_job() {
-                    // This process was stopped, and is running again. The next signal that it handles is its SIGCONT.
+                    // This process was stopped, and is running again. It is about to handle its SIGCONT, and maybe a
+                    // signal that was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
                     return;
                 }
             }
             _ => {}
+        }
+        if self.is_ending() {
+            // This was reported, and the command is killed in time, stopped or not.
+            self.activity = Activity::Stopped(None);
+            return;
         }
         let cause = platform::cause_of_stop(signal);
         let end_at = Instant::now().checked_add(self.stopped_for).filter(|_| !self.stopped_for.is_zero());
@@ -215,6 +216,11 @@ impl<'a> Supervision<'a> {
             None => "nothing ends it".to_owned(),
         };
         complain(&format!("the command is stopped while it holds the lock, because {cause}; {consequence}"));
+    }
+
+    /// Returns whether the command has only a limited time left, because of the lock or of `--stopped-for`.
+    fn is_ending(&self) -> bool {
+        self.lost || self.kill_time.is_set()
     }
 
     /// Continues the command, unless the lock was lost in the meantime.
@@ -232,10 +238,16 @@ impl<'a> Supervision<'a> {
     /// Checks the lease and a stopped command. Returns how long to wait before the next check.
     fn check(&mut self) -> Duration {
         let until_lease = self.check_lease();
-        let Activity::Stopped(end_at) = self.activity else { return until_lease };
+        let Activity::Stopped(end_at) = self.activity else {
+            if !self.is_ending() {
+                // A failure was reported when the command was continued, and may pass.
+                let _ = self.child.continue_rest();
+            }
+            return until_lease;
+        };
         if self.child.may_go_on() {
             self.go_on();
-        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.kill_time.is_set() {
+        } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.is_ending() {
             self.kill_time.kill_within(self.grace, Instant::now());
             self.terminate();
             complain("the command was stopped for too long; ending it");
@@ -284,12 +296,14 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Ends the command because contact was lost and the lease is about to end. The command has at most `time` to end.
+    /// Ends the command because the lease is about to end: contact is lost, or the server has gone silent. The command
+    /// has at most `time` to end.
     fn handle_ending_lease(&mut self, remaining: Duration, time: Duration) {
         self.lost = true;
         let time = self.kill_time.kill_within(time, Instant::now()).unwrap_or(time);
         if time.is_zero() {
-            // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now.
+            // Nothing may run on, not even to handle SIGTERM: this process may have been suspended until now, or
+            // `--grace` may be 0.
             self.kill();
         } else {
             self.terminate();
@@ -305,14 +319,15 @@ impl<'a> Supervision<'a> {
         if std::mem::replace(&mut self.is_reported, true) {
             return;
         }
-        let was_ending = std::mem::replace(&mut self.lost, true);
+        let was_ending = self.is_ending();
+        self.lost = true;
         match reason {
             // Such a loss cannot be foreseen, and the next client may already own the lock.
             LossReason::NodeDeleted | LossReason::Refused if !was_ending => {
                 self.kill_time.kill_within(self.grace, Instant::now());
                 self.terminate();
             }
-            // The command has had its time to end, or this process was suspended for that time.
+            // The command was asked to end before, or this process was suspended while it had time to end.
             _ => {
                 self.kill_time.kill_within(Duration::ZERO, Instant::now());
                 self.kill();

@@ -90,7 +90,7 @@ pub(super) fn has_job_control() -> bool {
 
 #[cfg(target_os = "linux")]
 fn parent_of(process: Pid) -> Option<Pid> {
-    Pid::from_raw(super::descendants::Entry::read(process)?.parent)
+    Pid::from_raw(super::descendants::Entry::read(process).ok()??.parent)
 }
 
 /// The leader of the session, which in all likelihood is the shell.

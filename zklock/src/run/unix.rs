@@ -33,7 +33,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 #[cfg(target_os = "linux")]
-use self::descendants::{Descendants, Killed};
+use self::descendants::{Descendants, Looks};
 pub(super) use self::launcher::check_program;
 pub(crate) use self::launcher::launch;
 use self::terminal::{Terminal, has_job_control};
@@ -46,7 +46,7 @@ const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The pauses between two scans for remaining processes.
+/// The pauses between two looks for remaining processes.
 #[cfg(target_os = "linux")]
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
@@ -126,6 +126,8 @@ pub(super) struct Child {
     child: std::process::Child,
     group: Pid,
     changes: Receiver<Change>,
+    /// Whether the launcher was let become the command.
+    is_launched: bool,
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
@@ -157,6 +159,7 @@ impl Child {
             child,
             group,
             changes,
+            is_launched: false,
             terminal: Terminal::open(),
             stopping_until: None,
             #[cfg(target_os = "linux")]
@@ -194,6 +197,10 @@ impl Child {
     /// Returns what a stop of the command means. If the command was stopped for using the terminal, it should have the
     /// terminal from now on.
     pub(super) fn handle_stop(&mut self, signal: i32) -> Stop {
+        if !self.is_launched {
+            // The launcher is ready.
+            return Stop::Passing;
+        }
         let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
         let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
         let Some(terminal) = &mut self.terminal else { return Stop::Lasting };
@@ -218,7 +225,8 @@ impl Child {
         let _ = self.signal(Signal::STOP);
         #[cfg(target_os = "linux")]
         if !self.descendants.stop() {
-            self.descendants.go_on();
+            // Those that cannot be continued now go on with the command.
+            let _ = self.descendants.go_on();
             return false;
         }
         stderr::flush();
@@ -235,12 +243,19 @@ impl Child {
 
     /// Starts or continues the command. Gives it the terminal if it should have the terminal and this process has it.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
+        self.is_launched = true;
         if let Some(terminal) = &mut self.terminal {
             terminal.give(self.group);
         }
+        let rest = self.continue_rest();
+        self.signal(Signal::CONT).and(rest)
+    }
+
+    /// Continues what [`stop_job`](Child::stop_job) has stopped and [`go_on`](Child::go_on) could not continue.
+    pub(super) fn continue_rest(&mut self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        self.descendants.go_on();
-        self.signal(Signal::CONT)
+        self.descendants.go_on()?;
+        Ok(())
     }
 
     /// Returns whether a stopped command can go on: it should have the terminal, and the shell has given the terminal
@@ -249,8 +264,12 @@ impl Child {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
-    /// Sends SIGTERM to the process group, and continues it if it is stopped.
+    /// Sends SIGTERM to the process group, and continues it if it is stopped. Kills the launcher, which would become
+    /// the command when it is continued, if it was started to ignore SIGTERM.
     pub(super) fn terminate(&self) -> io::Result<()> {
+        if !self.is_launched {
+            return self.kill();
+        }
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
@@ -263,23 +282,22 @@ impl Child {
     }
 
     /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until all
-    /// are gone except those that cannot be killed.
+    /// are gone except those that cannot be killed, or until it is clear that this cannot be found out.
     #[cfg(target_os = "linux")]
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         // The id of the group stays in use until the exit code is read.
         let group = self.signal(Signal::KILL);
-        let (mut pause, mut known, mut empty_looks) = (MIN_PAUSE, HashSet::new(), 0);
+        let (mut pause, mut known, mut looks) = (MIN_PAUSE, HashSet::new(), Looks::default());
         loop {
-            let Killed { found, failure } = self.descendants.kill();
-            // One scan may miss a process whose parent ends during the scan.
-            empty_looks = if found.is_empty() { empty_looks + 1 } else { 0 };
-            if empty_looks == 2 {
-                return group.and(failure.map_or(Ok(()), Err));
+            let killed = self.descendants.kill();
+            if looks.are_enough(&killed, Instant::now()) {
+                return group.and(killed.failure.map_or(Ok(()), Err));
             }
-            // Killed processes may take a while to end. If new ones appear, scan again at once.
-            let has_new = found.iter().any(|process| !known.contains(process));
-            pause = if has_new || found.is_empty() { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
-            known.extend(found);
+            // Killed processes may take a while to end. If new ones appear, look again at once.
+            let has_new = killed.found.iter().any(|process| !known.contains(process));
+            let is_empty = killed.found.is_empty() && !killed.may_pass;
+            pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
+            known.extend(killed.found);
             thread::sleep(pause);
         }
     }
@@ -357,5 +375,38 @@ pub(super) fn cause_of_stop(signal: i32) -> &'static str {
         SIGTTIN => "it reads from the terminal in the background",
         SIGTTOU => "it uses the terminal in the background",
         _ => "a signal has stopped it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+
+    use super::*;
+
+    /// The launcher ignores SIGTERM if this process was started to ignore it. No other unit test starts processes: this
+    /// one kills them all.
+    #[test]
+    fn launcher_that_must_end_does_not_become_the_command() {
+        let mut launcher = Command::new("sh");
+        launcher.args(["-c", "trap '' TERM; kill -STOP $$; exit 3"]).process_group(0);
+        let child = launcher.spawn().unwrap();
+        let group = Pid::from_child(&child);
+        let (sender, changes) = unbounded();
+        let watching = thread::spawn(move || watch(group, &sender));
+        let child = Child {
+            child,
+            group,
+            changes,
+            is_launched: false,
+            terminal: None,
+            stopping_until: None,
+            #[cfg(target_os = "linux")]
+            descendants: Descendants::default(),
+        };
+        assert!(matches!(child.changes().recv().unwrap(), Change::Stopped(_)));
+        child.terminate().unwrap();
+        watching.join().unwrap();
+        assert_eq!(child.end().unwrap().code, code_of_signal(Signal::KILL.as_raw()));
     }
 }

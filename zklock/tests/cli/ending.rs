@@ -13,7 +13,9 @@ use rustix::process::{Signal, geteuid, kill_process};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, Program, command, file, is_alive, pid_of, zklock};
+use crate::program::{Fixture, Program, command, file, is_alive, pid_of, state_of, zklock};
+#[cfg(target_os = "linux")]
+use crate::program::{give_descriptors_back, leave_descriptors};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -112,6 +114,31 @@ fn command_that_does_not_end_when_asked_is_killed_before_its_lease_ends() {
     }
 }
 
+#[test]
+fn command_that_stops_while_it_is_ended_is_not_said_to_hold_the_lock() {
+    let fixture = Fixture::new();
+    let script = "exec 2>/dev/null; trap 'while :; do kill -STOP $$; done' TERM; echo pid $$
+        while :; do sleep 0.05; done";
+    let program = fixture.run(&["--grace", "2s"], script);
+    let pid = pid_of(&program.line_with("pid"));
+    delete_owner(&fixture);
+    eventually("the command is stopped", || state_of(pid) == 'T');
+    let ended = program.end();
+    ended.assert_failed(76, "the lock is lost");
+}
+
+#[test]
+fn command_that_was_stopped_for_too_long_is_killed_at_once_if_its_znode_is_deleted() {
+    let fixture = Fixture::new();
+    let script = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let program = fixture.run(&["--stopped-for", "100ms", "--grace", "10m"], script);
+    kill_process(pid_of(&program.line_with("pid")), Signal::STOP).unwrap();
+    program.line_with("asked");
+    delete_owner(&fixture);
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.matches("asked").count()), (76, 1), "{ended:?}");
+}
+
 // ---- processes outside the group
 
 #[cfg(target_os = "linux")]
@@ -174,42 +201,69 @@ fn descendant_whose_name_is_no_text_is_killed() {
     assert!(!is_alive(&pid), "{pid}");
 }
 
+/// Without a descriptor, the program cannot see which processes there are.
+#[cfg(target_os = "linux")]
+#[test]
+fn descendants_are_killed_once_the_program_has_descriptors_again() {
+    for count in [0, 1] {
+        let fixture = Fixture::new();
+        let script = "trap '' TERM; setsid sh -c \"$0\" & while :; do sleep 0.05; done";
+        let args = [&fixture.run_args(&["--grace", "100ms"], script)[..], &[STUBBORN]].concat();
+        let program = Program::start(fixture.server, &args);
+        let pid = program.line_with("pid");
+        leave_descriptors(program.pid(), count);
+        delete_owner(&fixture);
+        if count == 0 {
+            eventually("the failure is reported", || program.err().contains("cannot end the command: /proc"));
+            give_descriptors_back(program.pid());
+        }
+        let ended = program.end();
+        assert_eq!(ended.code, 76, "{count} left: {ended:?}");
+        assert!(!is_alive(&pid), "{count} left: {pid}: {ended:?}");
+    }
+}
+
 /// Such a `/proc` shows process ids that differ from those that the program uses.
 #[cfg(target_os = "linux")]
 #[test]
 fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
-    let unshare = || {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
-        unshare
-    };
-    if !unshare().arg("true").output().is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: it needs namespaces");
-        return;
+    // With this many groups, the ids are not within the first 4096 bytes of `/proc/PID/status`.
+    let groups: Vec<String> = (0..1000).map(|group| (4_000_000_000_u32 + group).to_string()).collect();
+    for groups in [None, Some(groups.join(","))] {
+        let unshare = || {
+            let mut command = Command::new(if groups.is_some() { "setpriv" } else { "env" });
+            command.args(groups.iter().flat_map(|groups| ["--groups", groups]));
+            command.args(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+            command
+        };
+        if !unshare().arg("true").output().is_ok_and(|ran| ran.status.success()) {
+            println!("skipped: it needs namespaces and, with groups, root");
+            continue;
+        }
+        let fixture = Fixture::new();
+        let connect = fixture.server.connect_string();
+        let stubborn =
+            "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
+        let mut program = unshare();
+        // The shell keeps the namespace alive after the program has ended.
+        program.args([
+            "sh",
+            "-c",
+            "\"$0\" \"$@\" </dev/null; echo code $?; cat >/dev/null",
+            env!("CARGO_BIN_EXE_zklock"),
+        ]);
+        program
+            .args(fixture.run_args(&["-c", &connect, "--grace", "100ms"], "setsid sh -c \"$0\" & wait"))
+            .arg(stubborn);
+        let mut program = Program::spawn(program);
+        let pid = program.line_with("pid");
+        assert!(is_alive(&pid));
+        delete_owner(&fixture);
+        program.line_with("code 76");
+        assert!(!is_alive(&pid), "{pid}");
+        program.close_input();
+        assert_eq!(program.end().code, 0);
     }
-    let fixture = Fixture::new();
-    let connect = fixture.server.connect_string();
-    let stubborn =
-        "trap '' TERM; read pid rest </proc/self/stat; echo pid $pid; while :; do sleep 0.05; done";
-    let mut program = unshare();
-    // The shell keeps the namespace alive after the program has ended.
-    program.args([
-        "sh",
-        "-c",
-        "\"$0\" \"$@\" </dev/null; echo code $?; cat >/dev/null",
-        env!("CARGO_BIN_EXE_zklock"),
-    ]);
-    program
-        .args(fixture.run_args(&["-c", &connect, "--grace", "100ms"], "setsid sh -c \"$0\" & wait"))
-        .arg(stubborn);
-    let mut program = Program::spawn(program);
-    let pid = program.line_with("pid");
-    assert!(is_alive(&pid));
-    delete_owner(&fixture);
-    program.line_with("code 76");
-    assert!(!is_alive(&pid), "{pid}");
-    program.close_input();
-    assert_eq!(program.end().code, 0);
 }
 
 /// If the program is killed, only the kernel can kill the command. The kernel does not kill the command's children.

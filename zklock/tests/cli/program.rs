@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, test_kill_process};
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
@@ -123,6 +125,11 @@ impl Program {
             let lines = out.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             lines.map(str::trim_end).find(|line| line.contains(text)).map(str::to_owned)
         })
+    }
+
+    #[cfg(target_os = "linux")]
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -252,6 +259,21 @@ pub fn state_of(pid: Pid) -> char {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+}
+
+/// Lets a process open only this many more files.
+#[cfg(target_os = "linux")]
+pub fn leave_descriptors(pid: Pid, count: usize) {
+    let is_free =
+        |number: &u64| !Path::new(&format!("/proc/{}/fd/{number}", pid.as_raw_nonzero())).is_symlink();
+    let current = (0..).filter(is_free).nth(count);
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current, ..getrlimit(Resource::Nofile) }).unwrap();
+}
+
+/// Lets a process open as many files as this one.
+#[cfg(target_os = "linux")]
+pub fn give_descriptors_back(pid: Pid) {
+    prlimit(Some(pid), Resource::Nofile, getrlimit(Resource::Nofile)).unwrap();
 }
 
 /// Creates a file with this content. Returns its path.

@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tempfile::TempDir;
 use zookeeper_recipes_lock::BlockingWriteLock;
 
-use crate::program::{Fixture, is_alive, pid_of, state_of};
+use crate::program::{Fixture, file, give_descriptors_back, is_alive, leave_descriptors, pid_of, state_of};
 use crate::support::relay::Relay;
 use crate::support::wait::{deadline, eventually, eventually_some};
 
@@ -178,6 +178,60 @@ fn command_is_stopped_and_continued_as_a_job() {
     assert_eq!(state_of(pid), 'T');
     terminal.type_line("fg");
     eventually("the process is continued", || state_of(pid) == 'S');
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+/// Without a descriptor, the program cannot tell whether a process is one that it has stopped.
+#[test]
+fn stopped_processes_are_continued_once_the_program_has_descriptors_again() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    let script = "echo program $PPID; setsid sh -c 'echo pid $$; exec sleep 1000' & echo command $$
+        read x; kill $!; echo got:$x";
+    terminal.run("", script, "");
+    let program = pid_of(&terminal.expect("program "));
+    // These two lines come in any order.
+    let [pid, command] = ["pid ", "command "].map(|text| {
+        eventually_some(text, || {
+            let output = terminal.output.lock();
+            let (_, rest) = output.split_once(&format!("\n{text}"))?;
+            rest.split_once('\r').map(|(pid, _)| pid_of(pid))
+        })
+    });
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    leave_descriptors(program, 0);
+    terminal.type_line("fg");
+    eventually("the command is continued", || state_of(command) == 'S');
+    assert_eq!(state_of(pid), 'T');
+    give_descriptors_back(program);
+    eventually("the process is continued", || state_of(pid) == 'S');
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+/// `/proc/PID/stat` shows such a process as a zombie, even when it is stopped.
+#[test]
+fn job_is_stopped_even_if_the_first_thread_of_a_process_has_ended() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = "import ctypes, os, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print('pid', os.getpid(), flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+";
+    let script = file(files.path(), "script.py", script);
+    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs Python");
+        return;
+    }
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", &format!("python3 {script} & read x; kill $!; echo got:$x"), "");
+    let pid = pid_of(&terminal.expect("pid "));
+    eventually("the first thread has ended", || state_of(pid) == 'Z');
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    terminal.type_line("fg");
     terminal.type_line("hello");
     terminal.expect("got:hello");
 }
