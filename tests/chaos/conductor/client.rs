@@ -71,9 +71,12 @@ impl Client {
         }
     }
 
-    /// Prevents the process from opening further descriptors. Open ones stay open.
+    /// Prevents the process from opening further descriptors. Open ones stay open. Does nothing to a process that has
+    /// opened no socket yet: it may still be loading its libraries.
     pub fn exhaust_descriptors(&self) {
-        self.limit_descriptors(Some(0));
+        if self.process.lock().is_some_and(has_sockets) {
+            self.limit_descriptors(Some(0));
+        }
     }
 
     pub fn restore_descriptors(&self) {
@@ -91,6 +94,13 @@ impl Client {
     pub fn is_running(&self) -> bool {
         self.process.lock().is_some_and(Process::is_running)
     }
+}
+
+fn has_sockets(process: Process) -> bool {
+    let descriptors =
+        std::fs::read_dir(format!("/proc/{}/fd", process.pid())).into_iter().flatten().flatten();
+    let mut targets = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok());
+    targets.any(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
 fn utf8(path: &Path) -> String {
