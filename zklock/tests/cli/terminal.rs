@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
@@ -109,9 +110,12 @@ impl Drop for Terminal {
         if thread::panicking() {
             println!("the terminal shows:\n{}", self.output.lock());
         }
-        // The shell sends SIGHUP to its jobs.
-        let _ = kill_process(Pid::from_child(&self.shell), Signal::HUP);
-        let _ = self.shell.wait();
+        // The shell sends SIGHUP to its jobs. A shell that is about to read its next line handles no signal until it has
+        // read it, except for one that comes again.
+        while let Ok(None) = self.shell.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.shell), Signal::HUP);
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
