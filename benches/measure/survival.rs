@@ -146,11 +146,11 @@ impl Field<'_> {
         }
         thread::sleep(self.timeout / 2);
 
-        let begun = Instant::now();
         relays.iter().for_each(|relay| match self.cut {
             Cut::Refused => relay.refuse(),
             Cut::Silent => relay.swallow(),
         });
+        let begun = Instant::now();
         thread::sleep(length.saturating_sub(begun.elapsed()));
         relays.iter().for_each(Relay::restore);
         thread::sleep((self.timeout + MARGIN).saturating_sub(begun.elapsed()));

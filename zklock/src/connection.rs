@@ -14,7 +14,7 @@ use crate::failure::{CONFIG, Failure, USAGE};
 use crate::sasl::SaslArgs;
 use crate::spans::parse_duration;
 
-/// The longest wait for the first server. The session timeout limits it as well.
+/// The longest wait for the first server, unless `run --timeout` states another. The session timeout limits it as well.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// The shortest tick that a session assumes without `--max-tick`.
@@ -104,7 +104,7 @@ impl ConnectionArgs {
     /// - An identity or the SASL mechanism is malformed, or a variable with one of them or with the key's password is
     ///   not valid UTF-8.
     /// - A file that contains one of them cannot be used.
-    /// - `--principal` is given without Kerberos, or Kerberos to a build that lacks it.
+    /// - `--principal` is given without Kerberos, or this zklock was built without Kerberos and is asked for it.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
@@ -128,7 +128,7 @@ impl ConnectionArgs {
         self.max_tick.unwrap_or(DEFAULT_TICK)
     }
 
-    /// Returns how long to wait for the first server, from now on.
+    /// Returns the wait for the first server. It begins now.
     pub(crate) fn wait(&self) -> Wait {
         Wait::timeout(self.session_timeout.min(MAX_CONNECT_WAIT))
     }
