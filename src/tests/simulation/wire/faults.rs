@@ -375,7 +375,8 @@ pub(in crate::tests::simulation) fn end_link_stall(world: &World, client: usize)
         if state.clients[client].link.stall.is_none() {
             return;
         }
-        let server = state.clients[client].wired().heard_by;
+        // Another server may have heard from the session meanwhile, by a late request.
+        let server = state.clients[client].wired().owned_by;
         if state.ensemble.servers[server].mode != Mode::CutFromLeader {
             state.clients[client].link.stall = None;
             return;
