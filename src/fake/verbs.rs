@@ -15,7 +15,7 @@ impl SimulatedClient {
     ///
     /// The sink gets `Disconnected`, calls fail with `ConnectionLoss` and have no effect, replies in transit are lost,
     /// and the server drops this client's watches. This also ends any [swallowing](SimulatedClient::swallow)
-    /// of packets, and the blocked calls fail. Without contact, this does nothing.
+    /// of packets, and the blocked calls fail. If the client knows that it is not connected, this does nothing.
     pub fn disconnect(&self) {
         let mut state = self.shared.lock();
         state.cut(self.session);
@@ -59,7 +59,7 @@ impl SimulatedClient {
     /// Sets whether the client keeps and promises order, as the crate's own connection does.
     ///
     /// The default is `true`. With `false`, submitted calls are executed concurrently. Call this before a session is
-    /// opened on the client: the session reads the promise only then, and would go on to rely on it.
+    /// opened on the client: the session reads the promise only then, and never notices a later change.
     pub fn set_ordered(&self, is_ordered: bool) {
         self.client(&mut self.shared.lock()).is_ordered = is_ordered;
     }
@@ -74,8 +74,9 @@ impl SimulatedClient {
 
     /// Sets whether closing the client ends the session on the server.
     ///
-    /// The default is `true`. Pass `false` for a client that its owner continues to use. Call this before a session is
-    /// opened on the client: the session learns only then whether it must delete its znodes itself.
+    /// The default is `true`. Pass `false` to simulate a client whose session outlives
+    /// [`close`](crate::client::ZooKeeperClient::close). Call this before a session is opened on the client: the
+    /// session learns only then whether it must delete its znodes itself.
     pub fn set_owns_session(&self, owns_session: bool) {
         self.client(&mut self.shared.lock()).owns_session = owns_session;
     }
@@ -99,9 +100,9 @@ impl SimulatedClient {
 
     /// Expires the session behind a partition, without notifying the client.
     ///
-    /// The session's ephemeral znodes are deleted. The client's calls fail with `ConnectionLoss` until
-    /// [`reconnect`](SimulatedClient::reconnect) or [`report_expiry`](SimulatedClient::report_expiry). While packets
-    /// are swallowed, the calls block instead.
+    /// The session's ephemeral znodes are deleted. Submitted calls in flight fail with `ConnectionLoss`, and so do
+    /// later calls until [`reconnect`](SimulatedClient::reconnect) or
+    /// [`report_expiry`](SimulatedClient::report_expiry). While packets are swallowed, later calls block instead.
     pub fn expire_silently(&self) {
         let mut state = self.shared.lock();
         state.end_session(self.session);
@@ -137,7 +138,7 @@ impl SimulatedClient {
     ///
     /// Calls block; requests do not reach the server; replies and events do not reach the client. This lasts until
     /// [`release`](SimulatedClient::release) or [`disconnect`](SimulatedClient::disconnect), or until the client learns
-    /// that its session is lost. Without contact, this does nothing.
+    /// that its session is lost. If the client knows that it is not connected, this does nothing.
     pub fn swallow(&self) {
         self.client(&mut self.shared.lock()).swallow();
     }
@@ -145,8 +146,9 @@ impl SimulatedClient {
     /// Ends [`swallow`](SimulatedClient::swallow): the held replies and events arrive, and the blocked requests reach
     /// the server.
     ///
-    /// On an ordered client, replies and events arrive in the order of the connection. If the session has expired in
-    /// the meantime, the sink gets `SessionLost` and the calls fail.
+    /// On an ordered client, replies and events arrive in the order of the connection. If the session has
+    /// [expired](SimulatedClient::expire) in the meantime, the sink gets `SessionLost` and the calls fail. After
+    /// [`expire_silently`](SimulatedClient::expire_silently), the calls only fail, with `ConnectionLoss`.
     pub fn release(&self) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
@@ -188,8 +190,8 @@ impl SimulatedClient {
 impl SimulatedClient {
     /// Makes the next call of this operation fail with this error.
     ///
-    /// Each use schedules the failure of one more call. Only the call fails: an error such as
-    /// `SessionExpired` does not end the session.
+    /// Each use schedules the failure of one more call. Only the call fails: an error such as `SessionExpired` does not
+    /// end the session on the server. But a [`Session`](crate::Session) on the client ends at a `SessionExpired`.
     pub fn fail_next(&self, operation: SimOperation, when: Effect, error: ZkError) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Fail(error) }));
     }
@@ -203,8 +205,9 @@ impl SimulatedClient {
 
     /// Cuts the connection in the next call of this operation.
     ///
-    /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with `ConnectionLoss`.
-    /// Repeated uses add up, as for [`fail_next`](SimulatedClient::fail_next).
+    /// The cut works like [`disconnect`](SimulatedClient::disconnect), and the call fails with `ConnectionLoss`. After
+    /// the effect of a [`Close`](SimOperation::Close), there is nothing to cut. Repeated uses add up, as for
+    /// [`fail_next`](SimulatedClient::fail_next).
     pub fn cut_next(&self, operation: SimOperation, when: Effect) {
         self.plan(operation, |plan| plan.fail_next(Fault { when, kind: FaultKind::Cut }));
     }
@@ -220,7 +223,9 @@ impl SimulatedClient {
 
     /// Makes a server hold back the request of the next call of this operation.
     ///
-    /// The operation must be a write. The request reaches a server, but the call fails with `ConnectionLoss`.
+    /// The operation must be a write. The request reaches a server, but the call fails with `ConnectionLoss`. No event
+    /// is reported, and the client's watches stay.
+    ///
     /// The server holds the request back until [`pass_on`](SimulatedClient::pass_on), as a paused server
     /// does. In the meantime, another server executes later calls, which overtake the request.
     pub fn hold_back_next(&self, operation: SimOperation) {
@@ -249,8 +254,9 @@ impl SimulatedClient {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }
 
-    /// Runs the closure in the next call of this operation that the server executes, even if with an error, just after
-    /// the effect.
+    /// Runs the closure just after the effect of the next call of this operation.
+    ///
+    /// A call counts even if the server answers it with an error, but not if the server does not execute it.
     ///
     /// The closure runs after the effect and its events, and before the reply or the fault; but
     /// [swallowing](SimulatedClient::swallow_next) starts before the closure runs. If the closure cuts the connection

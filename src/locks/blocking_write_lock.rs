@@ -1,7 +1,7 @@
 //! [`BlockingWriteLock`]: the exclusive lock that blocks until it is acquired, and returns a guard.
 //!
-//! Origin: the class of this name and the `DistributedLockOperationExecutor`, which were published alongside the Java
-//! recipe. They wait on a latch until the listener is called.
+//! Origin: `BlockingWriteLock`, which waits on a latch until the listener of the Java recipe is called, and
+//! `DistributedOperationExecutor`, both in Scott Leberknight's `zookeeper-samples`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ use crate::wait::Wait;
 /// handle closes all of them.
 ///
 /// # Not reentrant
-/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn`. Use
-/// a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn` if
+/// both calls block, on the same session. Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
 #[doc(alias = "InterProcessMutex")]
 #[doc(alias = "Mutex")]
 #[doc(alias = "flock")]
@@ -137,8 +137,8 @@ impl BlockingWriteLock {
     /// lost.
     ///
     /// # Errors
-    /// The same as [`lock`](BlockingWriteLock::lock). After the loss of its session, the call fails even if the session
-    /// replaces itself.
+    /// The same as [`lock`](BlockingWriteLock::lock). If the session is lost during the call, or its replacement is not
+    /// connected yet, the call fails even if the session replaces itself.
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
         self.lock.try_lock()
     }
@@ -147,7 +147,7 @@ impl BlockingWriteLock {
     ///
     /// The time limit holds even if the network swallows every packet. So `None` may also mean that no server was
     /// reached: check [`Session::state`](crate::Session::state). The znode of a request that timed out is deleted in
-    /// the background. With a time of zero, nothing is acquired: use [`try_lock`](BlockingWriteLock::try_lock) instead.
+    /// the background. A time of zero hardly ever suffices: use [`try_lock`](BlockingWriteLock::try_lock) instead.
     ///
     /// ```no_run
     /// use std::{thread, time::Duration};

@@ -48,17 +48,18 @@ use crate::wait::Wait;
 /// # How it works
 /// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
 /// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
-/// acquires it immediately. When another process requests the lock, this process gives it up: immediately if
-/// the lock is idle, and otherwise after a limited number of hand-overs or a limited time. [`CohortOptions`]
-/// set the limits.
+/// acquires it immediately. When this process learns that another process requests the lock, it gives up an idle lock
+/// immediately. A lock that a thread holds is given up at a release: at the next one if no other thread of the process
+/// waits by then, and at the latest at the first release after a limited number of hand-overs or a limited time.
+/// [`CohortOptions`] set the limits, which never interrupt a thread that holds the lock.
 ///
-/// The lock excludes every other holder of the directory's lock, in any process and with any library or kind
-/// of lock. Processes are served in the order in which they joined the queue, and so are the threads within a
-/// process.
+/// The lock excludes every other exclusive lock, reader and writer of this crate on the directory, in any process. For
+/// other libraries, see [`NamingScheme`](crate::NamingScheme). Processes are served in the order in which they joined
+/// the queue, and so are the threads within a process.
 ///
 /// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, a
-/// process blocks others only if it dies while it uses the lock. [`CohortOptions::keep_for`] limits how long an idle
-/// lock is kept.
+/// process that neither uses the lock nor waits for it blocks nobody when it dies. [`CohortOptions::keep_for`] limits
+/// how long an idle lock is kept.
 ///
 /// # Sharing between threads
 /// Share one `CohortLock` by cloning it, or look it up with [`NamedLocks::cohort`](crate::locks::NamedLocks::cohort).
@@ -77,7 +78,7 @@ use crate::wait::Wait;
 /// - An idle lock is lost, or its directory is deleted: the next thread acquires it anew, and creates the directory if
 ///   necessary.
 ///
-/// Once all handles of the lock and all its guards are dropped, no request is left in the queue.
+/// Once all handles of the lock and all its guards are dropped, the request is deleted in the background.
 #[derive(Clone)]
 pub struct CohortLock {
     handle: Arc<LastHandle>,
@@ -132,11 +133,16 @@ impl CohortLock {
 
     /// Acquires the lock if it is free; returns `None` if somebody holds it or waits for it.
     ///
-    /// It does not matter whether that holder or waiter is in this process or in another. The call blocks
-    /// only until the server has answered, and not at all if this process owns the lock or already waits for it.
+    /// It does not matter whether that holder or waiter is in this process or in another. An idle lock that this
+    /// process keeps counts as free until the process learns that another one waits.
+    ///
+    /// Blocks only until the server has answered or, during an outage, until the retries are used up or the session is
+    /// lost. Does not block if a thread of this process holds the lock or waits for it, or if the process keeps the
+    /// lock and more than half of its [`max_hold`](LockOptions::max_hold), if any, is left.
     ///
     /// # Errors
-    /// The same as [`lock`](CohortLock::lock).
+    /// The same as [`lock`](CohortLock::lock). If the session is lost during the call, or its replacement is not
+    /// connected yet, the call fails even if the session replaces itself.
     pub fn try_lock(&self) -> Result<Option<CohortGuard>> {
         Ok(self.guard(self.cohort().try_lock()?))
     }

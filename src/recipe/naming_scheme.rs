@@ -21,27 +21,30 @@ use uuid::Uuid;
 /// Readers and writers are those of a [`ReadWriteLock`](crate::locks::ReadWriteLock).
 ///
 /// # Which scheme
-/// All clients of a directory must use one kind of lock, with names that all of them recognize:
+/// If a directory is shared with another library, all its clients must use one kind of lock, with names that all of
+/// them recognize:
 ///
 /// | with | the lock here | scheme |
 /// |---|---|---|
-/// | Apache's `WriteLock` 3.8 | exclusive | `Recipe` |
+/// | Apache's `WriteLock` 3.8 and later | exclusive, with [`container(false)`](crate::LockOptions::container) | `Recipe` |
 /// | Curator's `InterProcessMutex` or `LeaderSelector`, go-zookeeper's `Lock` | exclusive | `Recipe` or `Curator` |
 /// | Curator's `LeaderLatch` | exclusive | `CuratorLatch` |
 /// | Curator's `InterProcessReadWriteLock` | `ReadWriteLock` | `Curator` |
-/// | kazoo's `Lock` or `Election` | exclusive | `Kazoo`; or `Recipe`, if each of their locks has `extra_lock_patterns=["-lock-"]` |
+/// | kazoo's `Lock` or `Election` | exclusive | `Kazoo` |
+/// | kazoo's `Lock`, if all of them have `extra_lock_patterns=["-lock-"]` | exclusive, with `container(false)` | `Recipe` |
 /// | kazoo's `ReadLock` and `WriteLock` | `ReadWriteLock` | `Kazoo` |
-/// | shared locks as on ZooKeeper's recipe page, and in HBase 1, which leave out the GUID | `ReadWriteLock` | `Recipe` |
+/// | shared locks of ZooKeeper's recipe page or of HBase 1, whose names have no GUID | `ReadWriteLock` | `Recipe` |
 ///
 /// Requests of this crate take every other request into account, whatever its name: a reader waits for every request
 /// ahead of it except readers of the same scheme, and a writer or an exclusive request waits for all requests ahead.
-/// Most other libraries know only the names in these tables. If one of their requests ignores a request of this crate,
-/// both may hold the lock at once.
+/// Most other libraries count only the names in their own row. If one of their requests ignores a request of this
+/// crate, both may hold the lock at once.
 ///
 /// If a request of this crate finds another request that would ignore it, a warning in the log names the other request
 /// and the scheme to use, once per session and directory. A request looks for such requests when it joins the queue,
-/// when a listing makes it the owner, and at least every half minute while it holds the lock. It does not look when it
-/// joins behind another request of its session.
+/// when a listing makes it the owner, and at least every half minute while it holds the lock. There are two exceptions:
+/// an exclusive request does not look when it joins behind another exclusive request of its session, and no request
+/// looks when it joins if the reply to its create was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NamingScheme {
@@ -83,7 +86,7 @@ impl NamingScheme {
         }
     }
 
-    /// Returns whether the scheme's library has shared locks.
+    /// Returns whether a `ReadWriteLock` can use the scheme.
     pub(crate) fn has_readers(self) -> bool {
         self != NamingScheme::CuratorLatch
     }
