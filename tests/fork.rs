@@ -110,7 +110,7 @@ fn main() {
     calls_of_a_child_fail_at_once(&zookeeper);
     println!("test calls_of_a_forked_child_fail_at_once ... ok");
 
-    // This is the last handle, so dropping it ends the session.
+    // In the parent, dropping this last handle ends the session. In a child, it must not.
     let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
@@ -164,9 +164,9 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Threads of the parent constantly use the same locks, so at each fork, some thread may hold a mutex. In a debug
-/// build, a child also panics if it takes a mutex of its parent that nobody holds. So the children call everything that
-/// they can inherit.
+/// The children call everything that they can inherit. At a fork, some thread of the parent may hold a mutex, because
+/// these threads constantly use the same locks. In a debug build, a child also panics if it takes a mutex of its parent
+/// that nobody holds.
 fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     of_a_session(&session);
@@ -241,7 +241,7 @@ fn of_exclusive_locks(session: &Session) {
     });
 }
 
-/// A child may go on using a token of its parent, whose threads wait with it.
+/// A child may go on using its copy of a token with which threads of the parent wait.
 fn token_of_a_child(token: &CancelToken) {
     assert!(!token.is_cancelled() && token.cancelled().try_recv() == Err(TryRecvError::Empty));
     token.clone().cancel();

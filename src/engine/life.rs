@@ -1,20 +1,20 @@
-//! [`Life`]: whether a session lives, and whether its client has a connection.
+//! [`Life`]: whether a session lives. [`Contact`]: whether its client has a connection.
 //!
-//! - `Open` becomes `Ending` when the session is closed or lost, or when there has been no contact for a session
-//!   timeout after the first contact.
+//! - `Open` becomes `Ending` when the session is closed or lost, or when, after the first contact, the ensemble has
+//!   given no sign of life for a session timeout, whatever the [`Contact`].
 //! - `Ending` becomes `Lingering` when every participant has been notified, if the server may keep the
 //!   session. Otherwise it becomes `Finished`.
-//! - `Lingering` becomes `Finished` when the last deletion is done, when the session has expired, or when there has
-//!   been no contact for a session timeout.
+//! - `Lingering` becomes `Finished` when nothing is left that the session may have to delete, when the session has
+//!   expired, or when there has been no contact for a session timeout.
 //!
 //! Besides its life, the session has a [`Contact`]. It has one even while it lingers, because a lingering
 //! session deletes its znodes after a reconnect.
 //!
 //! - `NotYet` becomes `Present` on the first connection.
 //! - `Present` becomes `Lost` on a disconnect.
-//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven: a proof is due at once. If the
-//!   lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
-//!   repeated.
+//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven: while the session is open, a proof is due at
+//!   once. If the lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
+//!   repeated. A lingering session makes no proof, and repeats its deletions at once in either case.
 //! - `Regained` becomes `Present` when a write is answered: every participant looks again. `Regained` becomes
 //!   `Lost` on a disconnect.
 //!
@@ -27,10 +27,13 @@
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Which answers count depends on whether the lease is kept proven. The lease is kept proven while a lock is
-//! held, until the first write is answered, and always if the client does not report its pings. While it is,
-//! only the answer to a write on the present connection counts, timed from when the write was sent. While it
-//! is not, every answer of the server counts, and so does a reconnect.
+//! Which answers count depends on whether the lease is kept proven. The lease is kept proven in three cases:
+//! - A lock is held.
+//! - No write has been answered yet.
+//! - The client does not report its pings.
+//!
+//! While the lease is kept proven, only the answer to a write on the present connection counts, timed from when the
+//! write was sent. While it is not, every answer of the server counts, and so does a reconnect.
 
 use crate::error::LossReason;
 use crate::time::Moment;
@@ -40,9 +43,9 @@ pub(super) enum Life {
     Open,
     /// The participants are being notified.
     Ending(LossReason),
-    /// Deletions go on, until the last one is done or the server has ended the session.
+    /// Deletions go on, until nothing is left that the session may have to delete or the server has ended the session.
     Lingering(LossReason),
-    /// Nothing is left to do: the driver drops the client and ends the threads.
+    /// Nothing is left to do: the driver closes the client and ends the threads.
     Finished(LossReason),
 }
 

@@ -6,9 +6,10 @@
 //! finds nothing does not settle whether the znode will exist, and neither does a write that another server has
 //! answered. Two rules together cover every case:
 //! - A session recognizes the names of its znodes, and knows which request it created each one for. A znode whose
-//!   request has ended or has another znode is a stray. The session deletes each stray that any listing shows.
-//! - After a lost create, the session lists the directory after each reconnect and from time to time, until the create
-//!   can no longer take effect.
+//!   request has ended or has another znode is a stray, unless it is being deleted already. So is a znode of a session
+//!   that this one has replaced. The session deletes each stray that any listing shows.
+//! - After a lost create, the session lists the directory after each reconnect and from time to time, until a listing
+//!   has succeeded after the time at which the create could last take effect.
 //!
 //! All lost creates of a directory share its sweep, because an outage may lose thousands at once.
 
@@ -26,13 +27,14 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
-/// The time after which a lost create can no longer take effect. The leader gives up on a server that it has
-/// not heard from for `syncLimit` ticks (10 s by default), and whatever that server holds is then lost. For
-/// up to about 100 s, the client's operating system may still send data that a closed connection has left
-/// unsent.
+/// The time after which a lost create can no longer take effect. The leader gives up on a server that it has not heard
+/// from for `syncLimit` ticks, and whatever that server holds is then lost. ZooKeeper's sample configuration sets 10 s,
+/// and this constant allows for about 20 s: for up to about 100 s, the client's operating system may still send data
+/// that a closed connection has left unsent.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
-/// The pause after the first round. It doubles with each round, up to [`MAX_PAUSE`].
+/// The pause after a lost create, and after the first round that follows. It doubles with each later round, up to
+/// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 
@@ -182,7 +184,7 @@ impl Commons {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
         let pause = sweep.pause();
-        // After a lost reply without contact, there is nothing to try until the reconnect, which wakes every sweep.
+        // In the third case, the reply was lost and there is no contact: the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
             self.wake_sweep(id);
         } else if in_contact || !error.is_reply_lost() {

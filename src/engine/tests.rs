@@ -321,7 +321,7 @@ fn a_waiter_reads_alone_because_of_a_reconnect() {
     assert!(matches!(calls.as_slice(), [Call::GetChildren { .. }]), "{calls:?}");
 }
 
-/// A client may have found another server before it has reported that the last one was lost.
+/// A client that breaks its contract may find another server without having reported that the last one was lost.
 #[test]
 fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_watch() {
     const QUEUE: [&str; 2] = ["x-0-lock-0000000000", "x-a-lock-0000000001"];
@@ -438,7 +438,8 @@ fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
 }
 
-/// Answers all calls, and those that follow, as a server with these children would.
+/// Answers all calls, and those that follow: every listing shows these children, every read of data finds an ephemeral
+/// znode, every deletion succeeds, and everything else finds no znode.
 fn serve(engine: &mut Engine, children: &[&str]) {
     loop {
         let calls = all_submitted(engine);
@@ -547,7 +548,7 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     let (own, ahead) =
         (look_at(&looks, "/lock/x-a-lock-0000000001"), look_at(&looks, "/lock/x-b-lock-0000000000"));
     engine.input(NOW, |engine| engine.handle_reply(own, data()));
-    // The event of an earlier change of the waiter's own znode may still be under way.
+    // A client may deliver this reply before the event of an earlier change of the waiter's own znode.
     engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
     assert_ne!(engine.place(id), Some(Place::Owner));
     let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");

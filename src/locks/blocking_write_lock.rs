@@ -41,8 +41,9 @@ use crate::wait::Wait;
 /// handle closes all of them.
 ///
 /// # Not reentrant
-/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn` if
-/// both calls block, on the same session. Use a [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
+/// A thread that locks again while it holds the lock waits for itself. After one second, this is logged at `warn`,
+/// unless a future has acquired the lock or waits for it, or the two calls use different sessions. Use a
+/// [`ReentrantLock`](crate::locks::ReentrantLock) where that can happen.
 #[doc(alias = "InterProcessMutex")]
 #[doc(alias = "Mutex")]
 #[doc(alias = "flock")]

@@ -1,4 +1,4 @@
-//! The parts that all locks share: building a request, downgrading it and releasing it.
+//! What several locks share: building a request, downgrading it and releasing it.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::time::Slot;
 pub enum Released {
     /// The znode is deleted, so the next request in the queue can acquire the lock.
     ///
-    /// Also returned if there was no znode to delete.
+    /// Also returned if the lock has no request, or if the request has already ended and its znode is gone.
     Deleted,
     /// The lock is released in this process, but no server has confirmed that the znode is deleted.
     ///
-    /// The znode is deleted in the background once a server can be reached, and at the latest when the session ends.
-    /// Nothing is left to do.
+    /// A znode that exists is deleted in the background once a server can be reached, and at the latest when the
+    /// session ends. Nothing is left to do.
     Pending,
     /// The process keeps the lock for its other threads.
     ///
@@ -52,7 +52,10 @@ pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
 }
 
 /// Replaces an owner's request with one that has less access, at the same place in the queue. Returns the new request
-/// and its znode. The caller then withdraws the old request. On an error nothing changes.
+/// and its znode. The caller then withdraws the old request.
+///
+/// On an error, the owner keeps its request, unless the lock was lost. A znode that was already created is deleted in
+/// the background.
 pub(crate) fn downgrade(
     owner: &Arc<Request>,
     access: Access,
@@ -61,7 +64,8 @@ pub(crate) fn downgrade(
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
     let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || {
-        // The new request's transactions check only its own znode.
+        // A transaction of the owner whose reply was lost must not take effect after one of the new request, which
+        // checks only the new znode.
         transaction::rule_out_lost(owner, downgrade.owners_znode(), Operation::DOWNGRADE)?;
         downgrade.prepare()
     });
@@ -97,7 +101,7 @@ impl Release<'_> {
         Release { request, outcome }
     }
 
-    /// Waits until the znode is deleted or contact is lost.
+    /// Waits until the znode is deleted, the server refuses to delete it, contact is lost, or the session ends.
     pub(crate) fn wait(self) -> Result<Released> {
         let Release { request, outcome } = self;
         request.core().wait(&[outcome.latch(), request.core().ended()], None);
@@ -106,7 +110,7 @@ impl Release<'_> {
         let error = match outcome.take() {
             Some(Err(error)) => error,
             Some(Ok(())) => return Ok(Released::Deleted),
-            // There was nothing to delete, and no create is under way that could still leave a znode.
+            // No deletion has begun, because the request had already ended. Its znode was known, and is gone by now.
             None if is_decided && request.znode().is_some() && !request.may_leave_its_znode() => {
                 return Ok(Released::Deleted);
             }

@@ -1,12 +1,14 @@
 //! [`Pool`]: threads for jobs that may block, or must not run on the caller's thread.
 //!
 //! A thread is started when a job finds no idle one, and ends when it has been idle for a while. A listener may block
-//! forever, so no job waits for another job, and no thread is ever joined.
+//! forever. So no job waits for another job as long as threads can be started, and no thread is ever joined.
 //!
-//! Every job that is submitted before the shutdown runs, and so does every callback. If a thread cannot be started, the
-//! timer tries again. After the shutdown there is no timer, so the thread that submits a job, or that shuts the pool
-//! down, runs the jobs if the pool has no thread at all. If it has one, the jobs wait for that thread, or for another
-//! submission, even if the application's code blocks the thread: the submitting thread may be one that must not block.
+//! With one exception, every job that is submitted before the shutdown runs, and so does every callback. If a thread
+//! cannot be started, the timer tries again. After the shutdown there is no timer, so the thread that submits a
+//! callback, or that shuts the pool down, tries once more. If that fails and the pool has no thread at all, it runs the
+//! jobs itself. If the pool has a thread, the jobs wait for that thread or for another submission, because the
+//! submitting thread may be one that must not block. This is the exception: they never run if the application's code
+//! blocks the pool's thread forever and nothing else is submitted.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,9 +46,9 @@ struct Crew {
 /// Starts a thread, or fails.
 type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// The queue of jobs. While there are more jobs than idle threads, a thread is being started, or the timer is about to
-/// try again. Only one thread is started at a time, because the existing threads may finish many short jobs in the
-/// meantime.
+/// The queue of jobs. While there are more jobs than idle threads, a thread is being started or, until the shutdown,
+/// the timer is about to try again. Only one thread is started at a time, because the existing threads may finish many
+/// short jobs in the meantime.
 #[derive(Default)]
 struct Backlog {
     jobs: VecDeque<Job>,
@@ -55,7 +57,7 @@ struct Backlog {
     is_starting: bool,
     /// Whether the last start failed.
     start_failed: bool,
-    /// Whether the timer will try again.
+    /// Whether the timer will try again. After its shutdown, the timer drops the attempt, and this stays set.
     is_retry_set: bool,
     /// Whether threads end as soon as they have nothing to do.
     closed: bool,
@@ -94,7 +96,7 @@ impl Pool {
 }
 
 impl Crew {
-    /// Wakes or starts a thread if a job could run.
+    /// Wakes an idle thread if a job waits, and starts a thread if more jobs wait than threads are idle.
     fn wake_or_start(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
         let waiting = queue.jobs.len();
         if waiting > 0 && queue.idle > 0 {

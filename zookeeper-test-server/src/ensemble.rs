@@ -11,7 +11,7 @@ use super::relay::Relay;
 use super::server::{TRIES, TestServer};
 use super::wait::{holds_within, some_within};
 
-/// How long a connection to a leader waits until the leader is listening.
+/// How long a relay keeps a connection waiting for a leader that is not listening yet.
 const MAX_LINK_WAIT: Duration = Duration::from_secs(3);
 
 /// An ensemble of ZooKeeper servers on loopback ports.
@@ -55,6 +55,8 @@ impl TestEnsemble {
 
     /// Starts `size` servers with these options and returns once all of them serve.
     ///
+    /// The ensemble sets `initLimit` and `syncLimit` itself, after the lines of [`ServerOptions::config`].
+    ///
     /// # Errors
     /// Those of [`TestServer::start`].
     pub fn start_with(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
@@ -69,8 +71,9 @@ impl TestEnsemble {
         })
     }
 
-    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers. Each
-    /// server uses one of the two when it follows the other. Elections bypass the relays.
+    /// Like [`start_with`](TestEnsemble::start_with), with two [`Relay`]s between every two servers: through one of
+    /// them, the first server follows the second; through the other, the second follows the first. Elections bypass the
+    /// relays.
     #[doc(hidden)]
     pub fn start_with_links(size: usize, options: &ServerOptions) -> io::Result<TestEnsemble> {
         TestEnsemble::try_ports(|| {
@@ -101,8 +104,8 @@ impl TestEnsemble {
 
     /// Starts three voting servers and an observer, the last server, which is connected to the first server.
     ///
-    /// The first server is a follower, so the observer's master is a follower (`observerMasterPort`). This
-    /// requires ZooKeeper 3.6 or later.
+    /// The observer follows the first server, which is itself a follower (`observerMasterPort`). This requires
+    /// ZooKeeper 3.6 or later.
     ///
     /// # Errors
     /// Those of [`TestServer::start`].
@@ -188,8 +191,8 @@ impl TestEnsemble {
 
     /// Starts a server that was stopped or killed.
     ///
-    /// If the awake servers are a quorum, returns once the restarted server serves; otherwise returns
-    /// immediately.
+    /// If there [is a quorum](TestEnsemble::has_quorum) with the restarted server, returns once that server serves;
+    /// otherwise returns immediately.
     ///
     /// # Errors
     /// Those of [`TestServer::restart`].
@@ -203,6 +206,8 @@ impl TestEnsemble {
     }
 
     /// Returns whether more than half of the servers are awake.
+    ///
+    /// An observer counts as a server here, although it does not vote.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
         self.awake().count() > self.size() / 2
@@ -254,7 +259,10 @@ impl TestEnsemble {
         leader.filter(|_| leaders.next().is_none())
     }
 
-    /// Returns `leader`, `follower` or `observer`, or `None` while the server is down or paused, or has no quorum.
+    /// Returns `leader`, `follower` or `observer`.
+    ///
+    /// Returns `None` while the server is down or paused, has no quorum, or does not answer within 500 ms. The only
+    /// server of an ensemble of size 1 is `standalone`.
     ///
     /// # Panics
     /// If there is no server with this index.
@@ -266,7 +274,7 @@ impl TestEnsemble {
     }
 }
 
-/// Returns the options with the addresses of `size` servers added.
+/// Returns the options with `initLimit` and the addresses of `size` servers added.
 fn with_servers(options: &ServerOptions, size: usize, observer: Option<usize>) -> io::Result<ServerOptions> {
     let mut options = options.clone().config("initLimit=20");
     for id in 1..=size {

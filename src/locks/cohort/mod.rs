@@ -6,8 +6,9 @@
 //!
 //! - [`state`] keeps track of the waiting threads and the request, under one mutex.
 //! - [`request`] defines the request and receives its events.
-//! - This module makes all calls to the session, and holds no mutex during a call. [`state`] makes none: events reach
-//!   it under the session's mutex, so a call under the cohort's mutex could deadlock.
+//! - Only this module and [`turns`] make calls that may take the session's mutex, and they hold no mutex during such a
+//!   call. [`state`] makes none: events reach it under the session's mutex, so a call under the cohort's mutex could
+//!   deadlock.
 //!
 //! Origin: "Lock Cohorting" by Dice, Marathe and Shavit (2012). Here, the queue on the servers is the global lock.
 //! Cluster file systems have similar locks, which a node keeps until another node asks for them.
@@ -127,7 +128,7 @@ impl Cohort {
             }
             Ok(Some(_)) => Ok(ticket.leave(locking::leave)),
             Ok(None) => Err(self.closed()),
-            // The lock was granted before the request ended. The guard reports the loss.
+            // The outcome is the lock, which was granted before the request ended, or the error that ended the request.
             Err(_) if outcome.latch().is_set() => self.outcome(ticket),
             Err(error) => Err(error),
         }
@@ -139,8 +140,8 @@ impl Cohort {
         outcome.map(Some)
     }
 
-    /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits until the znode is
-    /// deleted.
+    /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits for the first
+    /// outcome of the deletion, or until contact is lost.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
         check_process(self.process, Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {
@@ -222,7 +223,8 @@ impl Cohort {
         }
     }
 
-    /// Returns the error of a `try_lock` that is called after a session was lost and before the next is connected.
+    /// Returns the error of a `try_lock` that is called after the session was closed, or after a session was lost and
+    /// before the next is connected.
     fn no_session(&self) -> LockError {
         let end = self.session().core().snapshot().end_reason;
         LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))

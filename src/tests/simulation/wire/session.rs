@@ -19,23 +19,25 @@ use zookeeper_connection::exchange::Continuation;
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Wired {
-    /// The client's end; `None` while one of its steps is in progress.
+    /// The client's end; `None` while `with_endpoint` works with it.
     pub(super) endpoint: Option<Box<Endpoint>>,
     /// Whether the client gets tickets, if it authenticates by SASL.
     pub(super) tickets: Option<Tickets>,
     /// Whether the client presents credentials.
     pub(super) authenticates: bool,
     was_opened: bool,
-    /// The connection that has the session, and its server. This is all that the leader knows.
+    /// The connection that has the session. `None` before the session is opened, and after it has expired.
     pub(super) owner: Option<i64>,
+    /// The server of that connection. The leader knows only the server, and not the connection.
     pub(super) owned_by: usize,
-    /// The server that last heard from the session, and when.
+    /// Of the servers that could report to the leader, the one that last heard from the session, and when.
     pub(super) heard_by: usize,
     last_touch: Moment,
-    /// Since when nothing but servers prevents the client from being served.
+    /// The last moment at which something other than a failed server kept the ensemble from hearing of the client, or
+    /// at which the client could not know that its server does not count. May lie ahead.
     pub(super) clear_since: Moment,
-    /// When the time limits of its calls last restarted, because held-back bytes arrived or the process
-    /// resumed.
+    /// When the time limits of its calls last restarted, because something had held the calls up: for example,
+    /// held-back bytes arrived, the process resumed, or a server recovered. May lie ahead.
     pub(super) disturbed_at: Moment,
     requested: Duration,
     calls: Vec<Call>,
@@ -110,14 +112,14 @@ impl Wired {
         Ticket(progress)
     }
 
-    /// Restarts time limits at this moment, because the client could not act before.
+    /// Restarts time limits at this moment, because the client cannot act, or not be served, before.
     pub(in crate::tests::simulation) fn disturb(&mut self, until: Moment) {
         self.clear_since = self.clear_since.max(until);
         self.disturbed_at = self.disturbed_at.max(until);
     }
 
-    /// Records that a connection is swallowed. The client notices in time if that connection had its session,
-    /// but not if the next connection is swallowed, too.
+    /// Records that a connection is swallowed. If the connection has the session, the client notices in time. If not,
+    /// the client has already lost time on an earlier connection, and may notice too late.
     pub(super) fn swallow(&mut self, connection: i64, now: Moment) {
         if self.owner != Some(connection) {
             self.clear_since = now;
@@ -197,8 +199,8 @@ impl World {
         wired.last_touch = now;
     }
 
-    /// Records that a server has received a request. The server reports that to the leader even if the
-    /// session has moved to another connection meanwhile.
+    /// Records that a server has received a request. Unless the server is deposed or cut off, it reports that to the
+    /// leader, even if the session has moved to another connection meanwhile.
     pub(super) fn touch(&self, number: usize, server: usize, is_deposed: bool) {
         let now = self.now();
         let mut state = self.state();
@@ -259,7 +261,7 @@ impl World {
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
         let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
-        // The answer was lost, so the client opens another session.
+        // The client has not received the answer that opened the session, so it may open another one.
         let is_unknown = endpoint.ledger.session == 0;
         let is_swallowed = endpoint.transport.as_ref().is_some_and(Transport::loses_packets);
         let is_balanced = endpoint.is_balanced;
@@ -288,7 +290,8 @@ impl World {
         }
     }
 
-    /// Checks that no client gives up a live session unless servers refuse it or answer nothing.
+    /// Checks that no client gives up a live session unless all servers have refused it, or none has answered for a
+    /// session timeout.
     pub(super) fn check_losses(&self, number: usize) {
         let now = self.now();
         let (session, loss) = {
