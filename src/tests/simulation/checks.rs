@@ -41,7 +41,8 @@ impl World {
 
     /// Checks the budgets of sessions. The transaction that ends a session names all its ephemeral znodes, so
     /// a session counts each one that exists and creates no more than the transaction can name. It cannot
-    /// know of a znode whose create a server has held back; it deletes such a znode when it sees it.
+    /// know of a znode whose create a server has held back; it deletes such a znode when it sees it. If there are
+    /// several znodes of one request, it knows of any one of them.
     fn check_budgets(&self) -> Option<String> {
         let sessions: Vec<(usize, i64, Arc<Core>)> = {
             let state = self.state();
@@ -51,9 +52,11 @@ impl World {
             };
             clients.filter_map(session).collect()
         };
+        let without_number = |path: &str| ZNodeName::new(path).prefix().to_owned();
+        let late: BTreeSet<String> = self.state().late.iter().map(|path| without_number(path)).collect();
         let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
         for (session, path) in self.zookeeper.ephemerals() {
-            if !self.state().late.contains(&path) {
+            if !late.contains(&without_number(&path)) {
                 // The sign of numbers beyond the end of the counter is left to the reserve.
                 let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
                 *existing.entry(session).or_default() += LENGTH + path.len() - sign;
