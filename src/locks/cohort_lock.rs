@@ -54,8 +54,8 @@ use crate::wait::Wait;
 /// [`CohortOptions`] set the limits, which never interrupt a thread that holds the lock.
 ///
 /// The lock excludes every other exclusive lock, reader and writer of this crate on the directory, in any process. For
-/// other libraries, see [`NamingScheme`](crate::recipe::NamingScheme). Processes are served in the order in which they joined
-/// the queue, and so are the threads within a process.
+/// other libraries, see [`NamingScheme`](crate::recipe::NamingScheme). Processes are served in the order in which they
+/// joined the queue, and so are the threads within a process.
 ///
 /// **A process that dies while it keeps an idle lock blocks others until its session times out.** With other locks, a
 /// process that neither uses the lock nor waits for it blocks nobody when it dies. [`CohortOptions::keep_for`] limits
