@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
     use crate::client::Permissions;
-    use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
+    use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::locks::{CohortLock, ReadWriteLock, WriteGuard};
     use crate::{BlockingWriteLock, LockGuard, Session};
 
@@ -248,16 +248,21 @@ mod tests {
 
     struct Held {
         zookeeper: SimulatedZooKeeper,
-        client: Arc<crate::fake::SimulatedClient>,
+        client: Arc<SimulatedClient>,
         guard: LockGuard,
     }
 
-    fn held() -> Held {
+    fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
         crate::tests::begin();
         let zookeeper = SimulatedZooKeeper::new();
         zookeeper.create("/report", b"old");
         let client = zookeeper.connect(TIMEOUT);
-        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+        let session = Session::from_client(client.clone()).unwrap();
+        (zookeeper, client, session)
+    }
+
+    fn held() -> Held {
+        let (zookeeper, client, session) = connected();
         let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
         Held { zookeeper, client, guard }
     }
@@ -366,12 +371,8 @@ mod tests {
     }
 
     /// A writer whose last commit is held back by a server.
-    fn writer_with_a_lost_commit() -> (SimulatedZooKeeper, Arc<crate::fake::SimulatedClient>, WriteGuard) {
-        crate::tests::begin();
-        let zookeeper = SimulatedZooKeeper::new();
-        zookeeper.create("/report", b"old");
-        let client = zookeeper.connect(TIMEOUT);
-        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+    fn writer_with_a_lost_commit() -> (SimulatedZooKeeper, Arc<SimulatedClient>, WriteGuard) {
+        let (zookeeper, client, session) = connected();
         let writing = ReadWriteLock::new(&session, DIR).unwrap().write().unwrap();
         client.hold_back_next(SimOperation::Transact);
         let error = writing.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
@@ -455,16 +456,13 @@ mod tests {
 
     #[test]
     fn own_data_that_read_like_a_request_for_the_lock_do_not_become_one() {
-        crate::tests::begin();
-        let zookeeper = SimulatedZooKeeper::new();
-        let client = zookeeper.connect(TIMEOUT);
-        let session = Session::from_client(Arc::<crate::fake::SimulatedClient>::clone(&client)).unwrap();
+        let (zookeeper, client, session) = connected();
         let options = crate::LockOptions::new().data("unlock");
         let lock = BlockingWriteLock::with_options(&session, DIR, options).unwrap();
         let guard = lock.lock().unwrap();
         client.hold_back_next(SimOperation::Transact);
-        guard.commit(|changes| changes.create("/report", "lost")).unwrap_err();
-        guard.commit(|changes| changes.create("/report", "new")).unwrap();
+        guard.commit(|changes| changes.create("/made", "lost")).unwrap_err();
+        guard.commit(|changes| changes.create("/made", "new")).unwrap();
         assert_eq!(zookeeper.data(guard.id()).unwrap(), b"");
     }
 

@@ -203,9 +203,9 @@ impl TlsConfig {
 }
 
 fn add_platform_roots(roots: &mut RootCertStore, found: CertificateResult) -> Result<()> {
-    let is_lack = |error: &&rustls_native_certs::Error| matches!(&error.kind, ErrorKind::Io { inner, .. } if lacks_descriptors(inner));
+    let is_lack = |kind: &ErrorKind| matches!(kind, ErrorKind::Io { inner, .. } if lacks_descriptors(inner));
     // The files that were not opened may have the authority that is needed.
-    if let Some(lack) = found.errors.iter().find(is_lack) {
+    if let Some(lack) = found.errors.iter().find(|error| is_lack(&error.kind)) {
         return Err(ConnectError::thread(io::Error::other(lack.to_string())));
     }
     let (valid, _) = roots.add_parsable_certificates(found.certs);
