@@ -126,7 +126,7 @@ pub(crate) fn commit(
 ) -> Result<Vec<OpOutcome>> {
     transaction.validate(znode)?;
     if !is_owner {
-        return Err(not_owner(znode));
+        return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode));
     }
     loop {
         let version = rule_out_lost(request, znode, Operation::COMMIT)?;
@@ -140,12 +140,16 @@ pub(crate) fn commit(
             // Another client has written to the znode to ask for the release of the lock.
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
-            request.commit_fence().advance_to(found.ok_or_else(|| not_owner(znode))?.version);
+            let found = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?;
+            request.commit_fence().advance_to(found.version);
             continue;
         }
         let committed = match outcome {
             Err(error @ ZkError::SessionExpired) => {
                 Err(request.core().failure(Operation::COMMIT, znode, error))
+            }
+            Ok(Transacted::Failed { position: 0, error: ZkError::NoNode }) => {
+                Err(gone(request, znode, Operation::COMMIT))
             }
             outcome => committed(znode, &operations, outcome),
         };
@@ -191,7 +195,7 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: 
             request.commit_fence().advance_to(reached);
             Ok(())
         }
-        Err(ZkError::NoNode) => Err(LockError::of(ErrorReason::NotOwner, operation, znode)),
+        Err(ZkError::NoNode) => Err(gone(request, znode, operation)),
         Err(error) => Err(core.failure(operation, znode, error)),
     }
 }
@@ -203,7 +207,6 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
             outcomes.drain(..outcomes.len().min(1));
             Ok(outcomes)
         }
-        Ok(Transacted::Failed { position: 0, error: ZkError::NoNode }) => Err(not_owner(znode)),
         Ok(Transacted::Failed { position, error }) => {
             let failed = operations.get(position);
             let path = failed.map_or(znode.as_str(), Op::path);
@@ -219,8 +222,10 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
     }
 }
 
-fn not_owner(znode: &ZNodePath) -> LockError {
-    LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode)
+/// Notes that the znode is gone, so that the owner knows it before the event comes. Returns the error.
+fn gone(request: &Request, znode: &ZNodePath, operation: Operation) -> LockError {
+    request.znode_is_gone();
+    LockError::of(ErrorReason::NotOwner, operation, znode)
 }
 
 fn operation_of(operation: &Op) -> Operation {
@@ -241,7 +246,7 @@ mod tests {
     use crate::client::Permissions;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::locks::{CohortLock, ReadWriteLock, WriteGuard};
-    use crate::{BlockingWriteLock, LockGuard, Session};
+    use crate::{BlockingWriteLock, LockGuard, LossReason, Session};
 
     const DIR: &str = "/locks/a";
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -297,6 +302,7 @@ mod tests {
         let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
         assert_eq!(report(&zookeeper), "old");
+        assert_eq!(guard.loss(), Some(LossReason::NodeDeleted), "the owner has learned of it");
     }
 
     #[test]
@@ -392,6 +398,16 @@ mod tests {
         client.pass_on();
         assert!(zookeeper.exists(&writer));
         assert_eq!(report(&zookeeper), "new");
+    }
+
+    #[test]
+    fn writer_that_learns_of_its_deletion_while_it_rules_out_a_lost_commit_has_lost_the_lock() {
+        let (zookeeper, client, writing) = writer_with_a_lost_commit();
+        let (server, znode) = (zookeeper.clone(), writing.id().to_owned());
+        client.before_next(SimOperation::GetData, move || server.delete(&znode));
+        let failed = writing.downgrade().unwrap_err();
+        assert_eq!(failed.error.reason(), ErrorReason::NotOwner, "{failed:?}");
+        assert_eq!(failed.guard.loss(), Some(LossReason::NodeDeleted));
     }
 
     #[test]

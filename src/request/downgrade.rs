@@ -70,7 +70,7 @@ impl Downgrade {
             Ok(Some(fencing_token)) => Ok(fencing_token),
             // The owner's znode is gone, perhaps with its directory, and the owner has not noticed yet.
             Ok(None) | Err(ZkError::NoNode) => {
-                self.owner.core.znode_is_gone(&self.owner.seat);
+                self.owner.znode_is_gone();
                 Err(not_owner(&self.owners_znode))
             }
             Err(error) => Err(self.owner.core.failure(Operation::DOWNGRADE, &self.owners_znode, error)),

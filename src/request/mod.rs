@@ -147,6 +147,11 @@ impl Request {
         &self.core
     }
 
+    /// Notes that a server has shown that the znode is gone. The event may come later.
+    pub(crate) fn znode_is_gone(&self) {
+        self.core.znode_is_gone(&self.seat);
+    }
+
     pub(crate) fn commit_fence(&self) -> &CommitFence {
         &self.commit_fence
     }

@@ -158,18 +158,23 @@ impl Descendants {
     /// Stops all running descendants until [`go_on`](Descendants::go_on). Returns whether all of them are stopped.
     pub(super) fn stop(&mut self) -> bool {
         for _ in 0..MAX_STOPPING_LOOKS {
-            let mut moving = HashSet::new();
+            let (mut moving, mut stopped) = (None, HashSet::new());
             let look = self.look(|proc, running, _| {
-                for entry in running.iter().filter(|entry| !entry.is_stopped().unwrap_or(false)) {
-                    moving.insert(entry.identity());
-                    let _ = proc.signal(entry, Signal::STOP);
+                let running: Vec<_> =
+                    running.iter().filter(|entry| !entry.is_stopped().unwrap_or(false)).collect();
+                for entry in &running {
+                    if proc.signal(entry, Signal::STOP).is_ok() {
+                        stopped.insert(entry.identity());
+                    }
                 }
+                moving = Some(running.len());
             });
-            let is_done = moving.is_empty();
-            self.stopped.extend(moving);
+            self.stopped.extend(stopped);
             match look {
-                Ok(()) if is_done => return true,
-                Err(error) if !may_pass(&error) => return false,
+                Err(error) if may_pass(&error) => thread::sleep(STOPPING_PAUSE),
+                _ if moving == Some(0) => return true,
+                // Nothing was seen, and nothing will be.
+                Err(_) if moving.is_none() => return false,
                 _ => thread::sleep(STOPPING_PAUSE),
             }
         }
