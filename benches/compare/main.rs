@@ -1,5 +1,5 @@
-//! Compares our lock with those of other libraries, which take turns on one server. `scripts/compare` installs
-//! the other libraries and runs this program. The report names the releases of everything.
+//! Compares our lock with those of other libraries, which take turns on one server. `scripts/compare` installs the
+//! other libraries and runs this program. The report names the release of every component.
 //!
 //! ```text
 //! scripts/compare                                 everything, in about twelve minutes
@@ -9,8 +9,8 @@
 //! scripts/compare --svg FILE --json FILE          a chart, and all numbers
 //! ```
 //!
-//! Each library runs in a process of its own, which is kept for all rows, so its code is compiled and warm. In
-//! each round of a row, all libraries take their turn, one after the other.
+//! Each library runs in a separate process, which is kept for all rows, so its code is compiled and warm. In each round
+//! of a row, the libraries take turns.
 
 mod chart;
 mod options;

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::rows::Layout;
 
-/// An answer that has not arrived after this time never will. Shorter than the sessions' timeout, so the other
-/// libraries survive.
+/// An answer that has not arrived after this time never will. This is shorter than the session timeout, so the sessions
+/// of the other libraries survive the wait.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The roles that this program takes itself.
@@ -42,7 +42,7 @@ pub(crate) struct Library {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Language {
     Rust,
-    /// Rust in a program of its own.
+    /// Rust, in a separate program.
     OtherRust,
     Java,
     Python,
@@ -66,7 +66,7 @@ const fn library(name: &'static str, title: &'static str, language: Language) ->
     Library { name, title: Cow::Borrowed(title), language }
 }
 
-/// Where programs in other languages are found.
+/// Where the other programs are found.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// The Java class path, with the compiled `Peer`.
@@ -209,7 +209,7 @@ impl Peer {
     fn answer(&mut self) -> Option<String> {
         let answer = self.answers.recv_timeout(TIMEOUT);
         if answer == Err(RecvTimeoutError::Timeout) {
-            // Fails only if the process was waited for.
+            // Fails only if the process was already waited for.
             let _ = self.process.kill();
         }
         answer.ok()
@@ -218,7 +218,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // These calls fail only if the process was waited for.
+        // These calls fail only if the process was already waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -80,10 +80,10 @@ pub(crate) fn print_head(options: &Options) {
         options.releases.iter().map(|(name, release)| format!("{name}={release}")).collect();
     println!(
         "\nreleases: {}\n\
-         rounds of {:?} for each library, {} of them, in turns, after one that warms up\n\
+         turns of {:?}, {} for each library in each row, after one to warm up\n\
          {cores} cores for clients, server and all other programs; load average at the start {load}\n\
-         numbers: the median microseconds per lock and unlock; in parentheses how many times those of the first column,\n\
-         the median of the rounds' own ratios",
+         numbers: the median microseconds per lock and unlock; in parentheses, the ratio to the first column\n\
+         (the median of the ratios of the individual rounds)",
         releases.join(" "),
         options.length,
         options.rounds,

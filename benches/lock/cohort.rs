@@ -1,7 +1,7 @@
-//! Cohort locks beside plain ones, in four cases: one thread that acquires again and again, eight contending
-//! threads of one process, another process that asks for a lock kept idle, and two contending processes. A second
-//! session of this process stands for another process. For comparison with the eight threads, as many threads pass on
-//! a token: like each hand-over, each step wakes a thread.
+//! Cohort locks beside plain ones, in four cases: one thread that acquires again and again, eight contending threads of
+//! one process, another process that asks for a lock kept idle, and two contending processes. A second session of this
+//! process stands in for another process. For comparison with the eight threads, eight threads pass a token around:
+//! each step wakes a thread, as each hand-over does.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let plain = BlockingWriteLock::with_options(&session, &dir("plain"), options());
     let plain = plain.expect("the path is valid");
 
-    // Measured one after the other, because their numbers of cycles have nothing in common.
+    // Measured one after the other, because the numbers of cycles that they make differ too much.
     let side = |cycle: &(dyn Fn() + Sync)| -> Vec<f64> {
         let mut side: Side<'_> = (0..threads).map(|_| -> Cycle<'_> { Box::new(cycle) }).collect();
         compare(plan, std::slice::from_mut(&mut side)).swap_remove(0)
@@ -62,8 +62,8 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     }
 }
 
-/// Returns the microseconds in which a thread passes a token on to the next thread by a channel, which wakes
-/// that thread. A hand-over costs about as much if all threads except the owner sleep.
+/// Returns how many microseconds a thread takes to pass a token to the next thread through a channel, which wakes that
+/// thread. A hand-over costs about as much if all threads except the owner sleep.
 fn pass_a_token(threads: usize) -> f64 {
     const TIMES: u32 = 50_000;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| bounded::<u32>(1)).unzip();
@@ -86,8 +86,8 @@ fn pass_a_token(threads: usize) -> f64 {
     begun.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES)
 }
 
-/// Measures how another process gets a lock that is kept idle, beside a lock whose holder releases it as soon
-/// as the other process has joined the queue.
+/// Measures how fast another process gets a lock that is kept idle, compared with a lock whose holder releases it as
+/// soon as the other process has joined the queue.
 pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
     let (of_keeper, of_other) = (session(connect_string), session(connect_string));
     let dir = |kind: &str| format!("{ROOT}/{kind}-idle");
@@ -104,7 +104,7 @@ pub(crate) fn run_idle(plan: &Plan, connect_string: &str) {
     let (mut kept, mut released) = (Vec::new(), Vec::new());
     for _ in 0..10 * plan.rounds {
         drop(cohort.lock().expect("its turn comes"));
-        // Long enough for the process to watch the queue.
+        // Long enough for the keeper to start watching the queue.
         thread::sleep(SETTLE / 10);
         let begun = Instant::now();
         let guard = other.lock().expect("its turn comes");

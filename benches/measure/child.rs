@@ -18,8 +18,8 @@ pub(crate) const ATTEMPT: &str = "--attempt";
 /// The traffic of a holder that makes requests all the time.
 const BUSY: &str = "busy";
 
-/// A child process. Dropping this kills it. If this process ends in any other way, the child's input ends, and
-/// then the child does, too.
+/// A child process. Dropping this value kills the process. If this process ends without dropping it, the child's input
+/// ends, and then the child ends, too.
 pub(crate) struct Child {
     process: std::process::Child,
     input: ChildStdin,

@@ -1,5 +1,5 @@
-//! A day in miniature: many sessions and locks, while one server after the other is killed or paused. Once a
-//! minute, when no lock is held, this counts what the process and the servers hold.
+//! A day in miniature: many sessions and locks, while one server after another is killed or paused. Once a minute, when
+//! no lock is held, this counts what the process and the servers hold.
 
 use std::fs;
 use std::io;
@@ -148,8 +148,8 @@ fn lock_and_unlock(locks: &[BlockingWriteLock], seed: u64, ended: &Receiver<()>,
     }
 }
 
-/// Kills and restarts a server, or pauses one. Every second time it is the leader. On a busy machine, a server
-/// may need longer than this waits for it.
+/// Kills and restarts a server, or pauses one. Every second time, the server is the leader. On a busy machine, a server
+/// may need longer than this function waits for it.
 fn fail(ensemble: &TestEnsemble, number: usize) -> io::Result<()> {
     let index = if number % 2 == 0 { ensemble.leader()? } else { ensemble.follower()? };
     let server = ensemble.server(index);
@@ -239,7 +239,7 @@ fn picture(counts: &[Count]) -> String {
         Line { name, points: counts.iter().map(|count| (count.minute, of(count) / first)).collect() }
     };
     plot(
-        "What the process and the servers hold, as a part of what it was after the first minute",
+        "What the process and the servers hold, relative to the first minute",
         &[
             line("resident memory", |count| count.resident_kib),
             line("blocks allocated", |count| count.blocks as f64),

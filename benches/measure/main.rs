@@ -43,7 +43,7 @@ use self::survival::Cut;
 /// The parent of the locks' directories.
 const ROOT: &str = "/measure";
 
-/// The sections that share one server, which some of them break, and one table.
+/// The sections that share one table and one server, which some of them break.
 const FAULTS: [&str; 4] = ["takeover", "restart", "outage", "memory"];
 const SECTIONS: [&str; 9] = [
     "takeover",

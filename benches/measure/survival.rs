@@ -1,12 +1,13 @@
 //! How long an outage an owner survives: all servers are cut off for a fraction of the session timeout.
 //!
-//! Outages of many lengths run at the same time, in two rounds: the first in coarse steps; the second, for each kind of
-//! owner, around the longest length up to which all of them have survived every length in the first.
+//! Outages of many lengths run at the same time, in two rounds. The first round takes coarse steps. The second takes
+//! fine steps, for each kind of owner, around the longest length up to which all owners of that kind survived every
+//! length in the first.
 //!
 //! Each outage hits several owners. In the first round, half of them also make requests (they are busy), and half only
-//! own a lock (they are idle). In the second, all are of one kind. They have acquired their locks at different moments,
-//! so the outage hits each at another point of its keep-alive period. An owner has survived if it owns the lock when its
-//! lease from before the outage has certainly ended.
+//! own a lock (they are idle). In the second, all are of one kind. The owners have acquired their locks at different
+//! moments, so the outage hits each at a different point of its keep-alive period. An owner has survived if it owns the
+//! lock when its lease from before the outage has certainly ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -33,7 +34,7 @@ const SHORTEST: u32 = 2;
 const COARSE_MOMENTS: u32 = 4;
 const FINE_MOMENTS: u32 = 8;
 
-/// The time after which a lease that has ended is certainly seen to have ended.
+/// The longest time that may pass before the end of a lease is noticed.
 const MARGIN: Duration = Duration::from_millis(250);
 
 /// The pause between two requests of a busy session.

@@ -99,8 +99,8 @@ pub trait BlockingClient: Send + Sync {
 
 /// Wraps a blocking client for [`Session::from_client`](zookeeper_recipes_lock::Session::from_client).
 ///
-/// Threads are started when there are calls to make. At most 16 of them serve calls that may wait for others.
-/// A session that ends waits for none of the threads.
+/// Threads are started when there are calls to make. At most 16 of them serve calls that may have to wait for other
+/// calls. A session that ends waits for none of the threads.
 pub fn on_workers<T: BlockingClient + ?Sized + 'static>(client: Arc<T>) -> Arc<dyn ZooKeeperClient> {
     Arc::new(OnWorkers { client, workers: Workers::new(), under_way: Arc::default() })
 }
@@ -112,8 +112,8 @@ struct OnWorkers<T: ?Sized> {
     under_way: Arc<UnderWay>,
 }
 
-/// The calls in flight. Whoever removes a call from the map ends it: the worker, with the outcome, or the end of the
-/// session.
+/// The calls in flight. Whatever removes a call from the map ends the call: its worker, with the outcome, or the end of
+/// the session.
 #[derive(Default)]
 struct UnderWay(Mutex<Calls>);
 

@@ -81,7 +81,7 @@ pub use client::{BlockingClient, on_workers};
 ///
 /// # Errors
 /// - [`InvalidArgument`](zookeeper_recipes_lock::ErrorReason::InvalidArgument): the timeout is out of bounds.
-/// - [`NoServer`](zookeeper_recipes_lock::ErrorReason::NoServer): the handle is closed, or has no contact within
+/// - [`NoServer`](zookeeper_recipes_lock::ErrorReason::NoServer): the handle is closed, or makes no contact within
 ///   `session_timeout`.
 /// - [`Thread`](zookeeper_recipes_lock::ErrorReason::Thread): no thread can be started.
 pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {

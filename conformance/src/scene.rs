@@ -100,7 +100,7 @@ impl Scene<'_> {
         self.fixture.deadline()
     }
 
-    /// Creates a persistent znode in another session.
+    /// Creates a persistent znode through the other session.
     pub(super) fn given(&self, name: &str) -> Outcome<String> {
         self.other.make(&self.path(name))
     }

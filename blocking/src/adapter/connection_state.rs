@@ -24,7 +24,7 @@ struct HandleState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandleContact {
-    /// The handle was in use before and has not reported its state yet.
+    /// The handle was already in use and has not reported its state yet.
     Unknown,
     Connecting,
     Connected,
