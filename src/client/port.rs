@@ -29,12 +29,11 @@ pub use zookeeper_connection::{
 /// # Calls
 /// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). The call
 ///   may or may not have taken effect. The same is true of a call that panics. The session continues.
-/// - Once the session is lost for good, every call fails immediately with
-///   [`ZkError::SessionExpired`](crate::client::ZkError). A call never takes effect on any session but the one for
-///   which the client was created.
+/// - Once the session is lost, every call fails immediately with [`ZkError::SessionExpired`](crate::client::ZkError). A
+///   call never takes effect on any session but the one for which the client was created.
 /// - A request that [is too long](Call::is_too_long) for a server fails with
 ///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If the request were sent, the server would
-///   close the connection, and would close the next one when the request is repeated.
+///   close the connection, and then the next one when the request was repeated.
 /// - After a reconnect, calls are answered only by a server that has applied every change that the client has seen in a
 ///   reply or an event. Otherwise, an owner could read data from before its predecessor's last write.
 ///
@@ -65,7 +64,7 @@ pub trait ZooKeeperClient: Send + Sync {
     ///
     /// They are meant for clients that simulate time, like the client of the [fake](crate::fake). A client that wraps
     /// another client passes them on. Called once. Only [`session_timeout`](ZooKeeperClient::session_timeout) may be
-    /// called before. The default does nothing.
+    /// called earlier. The default does nothing.
     fn run_on(&self, runtime: &SessionRuntime) {
         let _ = runtime;
     }

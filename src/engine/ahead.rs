@@ -3,12 +3,12 @@
 //!
 //! The requests ahead of a waiter can only become fewer, because each new request gets a larger number. If a listing
 //! has shown only one request ahead, the deletion of that request therefore ends the wait, however old the listing is.
-//! (This does not hold if another request may take the number of that request, as in a downgrade. From such a listing,
-//! [`Outlook::Next`] never follows.) The waiter then has two things left to find out: whether its session lives, which
-//! the lease shows, and whether its own znode exists. Suppose that it has already set a watch on its own znode, on the
-//! same connection. If its own znode had been deleted before, that watch would have fired first. So the next waiter in
-//! line owns the lock as soon as it receives the event of its predecessor's deletion. The hand-over takes one round
-//! trip; a listing would add another.
+//! (This does not hold if another request may take the number of that request, as in a downgrade. Such a listing never
+//! leads to [`Outlook::Next`].) The waiter then has two things left to find out: whether its session lives, which the
+//! lease shows, and whether its own znode exists. Suppose that it has already set a watch on its own znode, on the same
+//! connection. If its own znode had already been deleted, that watch would have fired first. So the next waiter in line
+//! owns the lock as soon as it receives the event of its predecessor's deletion. The hand-over takes one round trip; a
+//! listing would add another.
 //!
 //! To learn that it is the next in line, a waiter also watches the request ahead of its predecessor. When
 //! that request is deleted, the waiter lists the queue, usually while its predecessor holds the lock.
@@ -60,8 +60,8 @@ struct Second {
 /// The message by which a request learned that another has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LearnedBy {
-    /// An event. Events come in the order of the changes. If our own znode had been deleted before, the event
-    /// of that deletion would have come first.
+    /// An event. Events come in the order of the changes. If our own znode had been deleted earlier, the event of that
+    /// deletion would have come first.
     Event,
     /// A reply, which a client may deliver before the events of earlier changes.
     Reply,
@@ -140,9 +140,9 @@ impl Ahead {
     }
 
     /// Forgets what was seen on the last connection. If the request's own znode was watched there, and a watch on it
-    /// still shortens the wait, the request reads again each znode that it had watched. These reads show what a
-    /// listing would. Otherwise it lists the queue, and so does a request behind another one of its session. The
-    /// requests of the session share that listing.
+    /// still shortens the wait, the request rereads each znode that it had watched. These reads show what a listing
+    /// would. Otherwise it lists the queue, and so does a request behind another one of its session. The requests of
+    /// the session share that listing.
     pub(super) fn on_reconnect(&mut self, is_behind_own: bool) {
         self.is_outdated |= is_behind_own || self.own_watched_on().is_none() || !self.watches_own();
         self.watched_on = None;
@@ -289,8 +289,8 @@ impl Contender {
         if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
     }
 
-    /// Handles the read that sets the early watch on the second request. Here, too, after an error the request waits
-    /// without the watch.
+    /// Handles the read that sets the early watch on the second request. Here, too, the request waits without the watch
+    /// after an error.
     pub(super) fn on_second_watched(
         &mut self,
         commons: &mut Commons,

@@ -122,8 +122,8 @@ pub(crate) enum Target {
 /// The place of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
-    /// The request's znode is not known to exist yet, or no other request is known to be ahead, and the request does
-    /// not own the lock yet.
+    /// The request does not own the lock yet. Its znode is not known to exist, or no other request is known to be
+    /// ahead.
     Unknown,
     /// Another request is known to be ahead.
     Queued,
@@ -151,8 +151,8 @@ pub(crate) enum Event {
         dir: ZNodePath,
         mismatch: String,
     },
-    /// The session begins to delete this znode, which belongs to no request, and which the session or one that it has
-    /// replaced has created.
+    /// The session begins to delete this znode, which belongs to no request. The znode was created by this session or
+    /// by one that it has replaced.
     Stray(ZNodePath),
     Removed {
         path: ZNodePath,

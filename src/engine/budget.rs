@@ -5,7 +5,7 @@
 //! cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than such a transaction can name.
 //!
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
-//! reply to a create is lost, the znode counts until a search does not find it or its deletion is answered.
+//! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

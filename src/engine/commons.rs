@@ -97,7 +97,7 @@ impl Commons {
         self.effects.push_back(Effect::Happened(event));
     }
 
-    /// Marks this znode as mentioned in the log. Returns `true` if it was not mentioned before.
+    /// Marks this znode as mentioned in the log. Returns `true` if it had not been mentioned before.
     pub(super) fn mentions_first(&mut self, path: &ZNodePath) -> bool {
         if self.mentioned.len() == MAX_MENTIONED {
             self.mentioned.clear();
@@ -115,9 +115,9 @@ impl Commons {
         }
     }
 
-    /// Removes the watch that a read may have set although its participant had stopped waiting before the answer. Keeps
-    /// the watch if somebody else waits for its event. Unlike [`unwatch`](Commons::unwatch), does not require that the
-    /// participant is still registered.
+    /// Removes the watch that a read may have left although its participant stopped waiting before the answer. Keeps
+    /// the watch if somebody else waits for its event. Unlike [`unwatch`](Commons::unwatch), does not require the
+    /// participant to be still registered.
     pub(super) fn remove_stray_watch(&mut self, path: &ZNodePath, id: ParticipantId) {
         self.watchers.remove(path, id);
         if !self.watchers.has_any(path) {
@@ -167,8 +167,7 @@ impl Commons {
         }
     }
 
-    /// Ends the session for good, and every lease with it.
-    /// [`Engine::complete_end`](super::Engine::complete_end) follows.
+    /// Ends the session, and every lease with it. [`Engine::complete_end`](super::Engine::complete_end) follows.
     pub(super) fn end(&mut self, reason: LossReason) {
         match self.life {
             Life::Open => {

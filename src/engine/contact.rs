@@ -96,7 +96,7 @@ impl Engine {
 
     // ---- the end
 
-    /// Ends the session for good, and every lease with it. [`Engine::complete_end`] follows.
+    /// Ends the session, and every lease with it. [`Engine::complete_end`] follows.
     pub(crate) fn end(&mut self, reason: LossReason) {
         self.commons.end(reason);
     }
