@@ -164,7 +164,7 @@
 )]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// For maintainers: `engine/mod.rs` begins with a walk through the files, `docs/design.md` with a map.
+// For maintainers: `engine/mod.rs` begins with a tour of the files, `docs/design.md` with a map.
 
 pub mod client;
 pub mod data;

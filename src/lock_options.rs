@@ -82,7 +82,7 @@ impl LockOptions {
     /// Sets how operations are retried after a lost connection.
     ///
     /// The policy applies to joining the queue, for example. It also applies to reads of the queue: if such a
-    /// read fails although there is contact with the server, it is repeated after the policy's delay.
+    /// read fails even though the server can be reached, it is repeated after the policy's delay.
     #[must_use]
     pub fn retry(self, policy: RetryPolicy) -> LockOptions {
         LockOptions { retry_policy: policy, ..self }
@@ -151,9 +151,9 @@ impl LockOptions {
     ///   the remaining locks.
     /// - [`Semaphore`](crate::locks::Semaphore): each permit.
     /// - [`CohortLock`](crate::locks::CohortLock): the process, from its acquisition until it releases the
-    ///   lock to other processes. Once half of the time is over, the process no longer hands the lock to
+    ///   lock to other processes. Once half of the time has passed, the process no longer hands the lock to
     ///   another of its threads, so each thread has at least half of the time.
-    /// - [`Candidate`](crate::Candidate): each leadership. When the time is over and the closure has returned, the
+    /// - [`Candidate`](crate::Candidate): each leadership. When the time is up and the closure has returned, the
     ///   candidate stands again, behind the current waiters.
     /// - [`RunOnce`](crate::locks::RunOnce): each job.
     ///
@@ -254,8 +254,8 @@ fn host_name() -> String {
     host_of(|name| std::env::var(name).ok())
 }
 
-/// Returns the host name from environment variables: Windows sets the first one, and shells on other systems the
-/// second.
+/// Returns the host name from environment variables: Windows sets `COMPUTERNAME`, and shells on other systems set
+/// `HOSTNAME`.
 #[cfg(any(not(unix), test))]
 fn host_of(variable: impl Fn(&str) -> Option<String>) -> String {
     let mut named = ["COMPUTERNAME", "HOSTNAME"].into_iter().filter_map(variable);

@@ -34,7 +34,7 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
     /// Takes the mutex. In a debug build, panics if the thread holds a mutex of the same rank or a higher one, or if
     /// another process has taken this mutex.
     ///
-    /// Latches are exempt from the second check, because a setter that is dropped may take its mutex, also in a forked
+    /// Latches are exempt from the second check, because dropping a setter may take the latch's mutex, even in a forked
     /// child. No thread of the parent holds that mutex, because whoever waits for a latch keeps the setter alive.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> MutexGuard<'_, RANK, T> {

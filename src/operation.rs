@@ -6,7 +6,7 @@ use crate::error::Result;
 ///
 /// [`ProtocolSupport::retry_operation`](crate::ProtocolSupport::retry_operation) repeats it after a lost connection. A
 /// closure that returns a `Result` is an operation. The Java interface of the same name returns a boolean;
-/// here, an operation returns any type.
+/// here, an operation may return any type.
 ///
 /// ```
 /// use zookeeper_recipes_lock::{LockError, ZooKeeperOperation};

@@ -192,7 +192,7 @@ impl ProtocolSupport {
         })
     }
 
-    /// Creates a znode and its missing parents. As long as another client deletes a parent before the znode is created,
+    /// Creates a znode and its missing parents. Whenever another client deletes a parent before the znode is created,
     /// this starts again, as joining a queue does.
     ///
     /// # Errors

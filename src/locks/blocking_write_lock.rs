@@ -116,7 +116,7 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// Once its turn has come, the future holds the lock even if nobody polls it. So poll the future or drop
-    /// it. A task that keeps one such future while it awaits another one for the same lock waits for itself.
+    /// it. If a task keeps one such future while it awaits another one for the same lock, it waits for itself.
     ///
     /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
     /// [`unlock`](LockGuard::unlock), on a thread that may block.

@@ -69,7 +69,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// busy.
 ///
 /// # When the session is lost
-/// **By default, the first loss of the session ends the candidate for good**, with
+/// **By default, the first loss of the session ends the candidate permanently**, with
 /// [`SessionLost`](crate::ErrorReason::SessionLost) and a log line at `warn`. [`ended`](Candidate::ended)
 /// signals the end. The application then connects a new session, sets up again whatever relied on the old
 /// one, and starts another candidate.
@@ -320,7 +320,7 @@ fn is_refusal(reason: ErrorReason) -> bool {
 }
 
 impl Campaign {
-    /// Stands for election and leads, in turn, until it is stopped.
+    /// Alternately stands for election and leads, until it is stopped.
     fn run(&mut self) -> Result<()> {
         let stop = self.shared.stop.clone();
         loop {
@@ -349,7 +349,7 @@ impl Campaign {
             leadership.step_down();
         }
         *self.shared.next_leadership.lock() = Setter::new();
-        // The error is formatted inside `contain`, because formatting runs code of the application, too.
+        // The error is formatted inside `contain`, because formatting also runs application code.
         let outcome = contain(|| (self.lead)(&leadership).map_err(|error| error.to_string()));
         *self.shared.leading.lock() = None;
         let stepped_down = leadership.end();

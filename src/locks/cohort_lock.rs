@@ -49,9 +49,9 @@ use crate::wait::Wait;
 /// When a thread releases the lock and another thread of the process waits, the lock is handed over in memory, without
 /// a call to the servers. When no thread waits, the process keeps the lock for a moment, so that its next thread
 /// acquires it immediately. When this process learns that another process requests the lock, it gives up an idle lock
-/// immediately. A lock that a thread holds is given up at a release: at the next one if no other thread of the process
-/// waits by then, and at the latest at the first release after a limited number of hand-overs or a limited time.
-/// [`CohortOptions`] set the limits, which never interrupt a thread that holds the lock.
+/// immediately. A lock that a thread holds is then given up at a release: at the first release that finds no other
+/// thread of the process waiting, and at the latest at the first release after a limited number of hand-overs or a
+/// limited time. [`CohortOptions`] set the limits, which never interrupt a thread that holds the lock.
 ///
 /// The lock excludes every other exclusive lock, reader and writer of this crate on the directory, in any process. For
 /// other libraries, see [`NamingScheme`](crate::recipe::NamingScheme). Processes are served in the order in which they

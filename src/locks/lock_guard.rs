@@ -169,8 +169,8 @@ impl LockGuard {
     /// other client may eventually take the lock [by force](crate::queue::Revoker::force_revocation_after).
     /// Use the channel in a [`select!`](crossbeam_channel::select).
     ///
-    /// At most one message arrives for each lock. In the first 100 ms or so after the acquisition, the message may be
-    /// delayed until their end. No message arrives if the ACL denies this client READ.
+    /// At most one message arrives for each lock. During the first 100 ms or so after the acquisition, the message may
+    /// be held back until that time has passed. No message arrives if the ACL denies this client READ.
     #[must_use]
     pub fn revocation(&self) -> &Receiver<()> {
         self.signals.revocation()
@@ -178,21 +178,22 @@ impl LockGuard {
 
     /// Returns a number that is larger for every later exclusive owner of the lock.
     ///
-    /// The numbers of readers and permits are different: see [`ReadGuard`](crate::locks::ReadGuard) and
+    /// For readers and permits, the number has a different meaning: see [`ReadGuard`](crate::locks::ReadGuard) and
     /// [`Permit`](crate::locks::Permit).
     ///
     /// The number is the id of the transaction that created the znode, so it grows across all locks of the ensemble.
-    /// After a [downgrade](crate::locks::WriteGuard::downgrade), it is still that of the writer's znode. Send it along
-    /// with each write to the resource that the lock protects. The resource must store the largest number that it has
-    /// seen, and refuse smaller ones. Then an owner that was paused and has not noticed its loss changes nothing once a
-    /// later owner has written. An owner that begins by reading the resource must first write its number there.
+    /// After a [downgrade](crate::locks::WriteGuard::downgrade), it is still the number of the writer's znode. Send it
+    /// along with each write to the resource that the lock protects. The resource must store the largest number that it
+    /// has seen, and refuse smaller ones. Then an owner that was paused and has not noticed its loss changes nothing
+    /// once a later owner has written. An owner that begins by reading the resource must first write its number there.
     ///
     /// The numbers go backwards if the ensemble loses data or is restored from a backup. The [operations
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// On a session that this crate has opened, the servers report the number when they create the znode. The call
-    /// fails there only if that reply was lost, the number could not be read afterwards, and cannot be read now.
+    /// On a session that this crate has opened, the servers report the number when they create the znode. On such a
+    /// session, the call fails only if that reply was lost and the number could not be read afterwards and cannot be
+    /// read now.
     ///
     /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
     /// Make that call as soon as the lock is acquired. It may fail with:
@@ -229,8 +230,8 @@ impl LockGuard {
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
     ///   a server, has an invalid path or a misplaced [`if_version`](Transaction::if_version), or names the lock's own
     ///   znode.
-    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client does not support
-    ///   transactions, for example that of the crate `zookeeper`.
+    /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client, such as that of the crate
+    ///   `zookeeper`, does not support transactions.
     ///
     /// After these errors the changes may have been made: [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
     /// [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown), [`SessionLost`](crate::ErrorReason::SessionLost),
@@ -241,7 +242,8 @@ impl LockGuard {
     /// and [`Closed`](crate::ErrorReason::Closed), the changes may even be made later, until the lock's own znode is
     /// deleted. After [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), the next commit under this lock rules
     /// that out before it makes its own changes: it first raises the version of the lock's own znode by writing the
-    /// same data again, which needs WRITE on that znode. So does a [downgrade](crate::locks::WriteGuard::downgrade).
+    /// same data again, which needs WRITE on that znode. A [downgrade](crate::locks::WriteGuard::downgrade) does the
+    /// same.
     pub fn commit(&self, changes: impl FnOnce(Transaction) -> Transaction) -> Result<Vec<OpOutcome>> {
         let changes = changes(Transaction::default());
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)

@@ -90,8 +90,8 @@ pub trait LockListener: Send + Sync {
     /// `__REVOKE__` to the znode. This process decides whether and when to release the lock. If that takes too long,
     /// the other client may take the lock away [by force](crate::queue::Revoker::force_revocation_after).
     ///
-    /// Called at most once for each acquisition. In the first 100 ms or so after the acquisition, the call may be
-    /// delayed until their end. Never called if the ACL denies this client READ. The default does nothing.
+    /// Called at most once for each acquisition. During the first 100 ms or so after the acquisition, the call may be
+    /// held back until that time has passed. Never called if the ACL denies this client READ. The default does nothing.
     #[doc(alias = "RevocationListener")]
     fn revocation_requested(&self, lock: &WriteLock) {
         let _ = lock;

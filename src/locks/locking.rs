@@ -64,8 +64,8 @@ pub(crate) fn downgrade(
 ) -> Result<(Arc<Request>, ZNodePath)> {
     let downgrade = Downgrade::begin(owner, access)?;
     let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || {
-        // A transaction of the owner whose reply was lost must not take effect after one of the new request, which
-        // checks only the new znode.
+        // A transaction of the owner whose reply was lost must not take effect after a transaction of the new request,
+        // because the new request's transactions check only the new znode.
         transaction::rule_out_lost(owner, downgrade.owners_znode(), Operation::DOWNGRADE)?;
         downgrade.prepare()
     });
@@ -73,7 +73,7 @@ pub(crate) fn downgrade(
     Ok((request, downgrade.znode().clone()))
 }
 
-/// Ends a request, and waits for the first outcome of the deletion of its znode, or until contact is lost.
+/// Ends a request, and waits until the deletion of its znode has had a first outcome or contact is lost.
 pub(crate) fn release(request: &Arc<Request>) -> Result<Released> {
     request.check_process(Operation::UNLOCK)?;
     Release::begin(request).wait()

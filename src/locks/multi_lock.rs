@@ -44,7 +44,7 @@ use crate::wait::Wait;
 /// The locks are acquired one after the other, in the order of the names of their directories. So two `MultiLock`s
 /// never deadlock with each other. As with any lock, a deadlock is possible if you request a `MultiLock`
 /// while you hold one of its locks, or while you hold another lock that somebody else requests while holding
-/// one of its locks.
+/// one of the `MultiLock`'s locks.
 ///
 /// # How long others wait
 /// The first locks are held while the call waits for the others. If that delays other users of the first locks for too

@@ -122,7 +122,7 @@ impl ReadWriteLock {
 
     /// Blocks until the read lock is acquired.
     ///
-    /// It is acquired as soon as no writer is ahead of it in the queue.
+    /// It is acquired as soon as no writer is ahead of the request in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).
@@ -165,7 +165,7 @@ impl ReadWriteLock {
 
     /// Blocks until the write lock is acquired.
     ///
-    /// It is acquired as soon as nobody is ahead of it in the queue.
+    /// It is acquired as soon as nobody is ahead of the request in the queue.
     ///
     /// # Errors
     /// The same as [`BlockingWriteLock::lock`](crate::BlockingWriteLock::lock).

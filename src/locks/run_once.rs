@@ -231,7 +231,7 @@ impl RunOnce {
             // If the client has no transactions, this fails before the job runs rather than after it.
             Repeat::UntilSuccess => {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
-                // The answer may have come so late that another process has owned the lock, and has done the job.
+                // The answer may have come so late that another process has meanwhile owned the lock and done the job.
                 if !guard.is_owner() {
                     return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, guard.id()));
                 }
@@ -312,7 +312,7 @@ impl RunOnce {
     pub fn forget(&self, key: &str) -> Result<bool> {
         let key = Key::parse(&self.dir, key)?;
         let Some(marker) = self.retry(&key, || self.read_latest(&key))? else { return Ok(false) };
-        // Another client may have deleted the marker, or an attempt of ours whose reply was lost. A marker
+        // Another client, or an attempt of ours whose reply was lost, may have deleted the marker. A marker
         // that was written later stays.
         let is_gone = || {
             let present = self.retry(&key, || self.read_latest(&key))?;
@@ -398,8 +398,8 @@ impl RunOnce {
         BlockingLock::new(Arc::clone(&self.support), key.dir.clone(), exclusive(&self.support))
     }
 
-    /// Releases the lock of a key, and removes the directory of the key if it is then empty: if the key was forgotten,
-    /// and nobody else has a request there. The next request creates the directory again.
+    /// Releases the lock of a key, and removes the directory of the key if it is then empty, that is, if the key was
+    /// forgotten and nobody else has a request there. The next request creates the directory again.
     fn release(&self, key: &Key, guard: LockGuard) {
         if let Err(error) = guard.unlock().and_then(|_| self.delete(&key.dir)) {
             logging::debug!("the directory {} was not removed: {error}", key.dir);

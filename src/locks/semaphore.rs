@@ -238,7 +238,7 @@ async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<
     let turn = turns.wait_async().await?;
     let acquired = leases.wait_async().await;
     // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode has begun.
-    // If the future is dropped, the request is withdrawn before the turn ends, too.
+    // If the future is dropped, the request is likewise withdrawn before the turn ends.
     drop(turn);
     acquired.map(Permit::new)
 }

@@ -23,14 +23,14 @@ use crate::request::Request;
 /// # }
 /// ```
 ///
-/// Paths are relative to the chroot of the session, if there is one. A version is that of a znode's data
+/// Paths are relative to the chroot of the session, if there is one. Versions refer to the data of a znode
 /// ([`Stat::version`](crate::client::Stat)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// Whether [`if_version`](Transaction::if_version) was called without an operation before it that takes a
-    /// version.
+    /// Whether [`if_version`](Transaction::if_version) was called without an immediately preceding operation that
+    /// takes a version.
     is_misused: bool,
 }
 
@@ -160,8 +160,8 @@ pub(crate) fn commit(
     }
 }
 
-/// Rules out that a transaction of this request whose reply was lost still takes effect. Asks no server if none was
-/// lost. Returns the version that the next transaction checks.
+/// Ensures that no transaction of this request whose reply was lost can still take effect. Asks no server if no reply
+/// was lost. Returns the version that the next transaction checks.
 pub(crate) fn rule_out_lost(request: &Request, znode: &ZNodePath, operation: Operation) -> Result<i32> {
     loop {
         match request.commit_fence().version() {
@@ -222,7 +222,7 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
     }
 }
 
-/// Notes that the znode is gone, so that the owner knows it before the event comes. Returns the error.
+/// Notes that the znode is gone, so that the owner knows before the event arrives. Returns the error.
 fn gone(request: &Request, znode: &ZNodePath, operation: Operation) -> LockError {
     request.znode_is_gone();
     LockError::of(ErrorReason::NotOwner, operation, znode)

@@ -140,8 +140,8 @@ impl Cohort {
         outcome.map(Some)
     }
 
-    /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits for the first
-    /// outcome of the deletion, or until contact is lost.
+    /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits until the
+    /// deletion has had a first outcome or contact is lost.
     pub(crate) fn unlock(self: &Arc<Self>, grant: &Grant) -> Result<Released> {
         check_process(self.process, Operation::UNLOCK, &self.dir)?;
         match self.shared.release(grant) {

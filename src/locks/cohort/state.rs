@@ -106,7 +106,7 @@ impl CohortShared {
                     state.tally.grants += 1;
                     return Entry::Granted(grant);
                 }
-                // Nobody has noticed yet that the lock was lost or that its time is over.
+                // Nobody has noticed yet that the lock was lost or that its time is up.
                 state.retire();
             }
         }
@@ -365,7 +365,7 @@ impl CohortState {
         self.phase = CohortPhase::Owned(ownership);
         match self.waiters.pop_front() {
             Some(first) => self.grant(first),
-            // Cannot happen: the last thread that gives up also ends the request.
+            // Cannot happen: the last thread to give up also ends the request.
             None => self.retire(),
         }
     }

@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// How far the job had come when the key was marked.
+/// How far the job had progressed when the key was marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkerState {
     Begun,

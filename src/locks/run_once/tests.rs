@@ -232,7 +232,7 @@ fn job_does_not_begin_after_its_lock_was_lost_and_another_process_has_done_it() 
     });
     let key = format!("{DIR}/a");
     eventually("the lock is taken", || !fixture.server.children(&key).is_empty());
-    // The hold ends by its limit. The session cannot delete the znode meanwhile; somebody else does.
+    // The hold ends at its limit. The session cannot delete the znode meanwhile; somebody else does.
     let taken = std::time::Instant::now();
     eventually("the hold has ended", || taken.elapsed() > MAX_HOLD);
     fixture.server.delete(&format!("{key}/{}", fixture.server.children(&key)[0]));
@@ -390,7 +390,7 @@ fn run_elsewhere(jobs: &RunOnce) -> RunOutcome<(), Infallible> {
     jobs.run("a", |_| Ok(())).unwrap()
 }
 
-/// The operations with which a marker may be deleted.
+/// The operations that may delete a marker.
 const DELETIONS: [SimOperation; 2] = [SimOperation::Delete, SimOperation::Transact];
 
 #[test]

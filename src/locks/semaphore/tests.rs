@@ -278,7 +278,7 @@ fn release_wakes_one_of_those_who_wait() {
         let log = fixture.server.log();
         log.iter().filter(|call| call.operation == SimOperation::GetChildren).count()
     };
-    // One watch on the children, three on a request ahead, and two of owners on their own znodes.
+    // One watch on the children, three on a request ahead, and two set by owners on their own znodes.
     eventually("all wait", || fixture.server.watch_count() == 6);
     fixture.server.clear_log();
     held.release().unwrap();
@@ -508,7 +508,7 @@ fn permit_ends_at_its_limit_and_the_wait_for_one_has_none() {
     let options = LockOptions::new().max_hold(limit);
     let semaphore = Semaphore::with_options(&session, DIR, 1, options).unwrap();
     let unlimited = Semaphore::new(&session, DIR, 1).unwrap().acquire().unwrap();
-    // The waiting call keeps its turn all the time.
+    // The waiting call keeps its turn throughout.
     let wait = Wait::until_moment(runtime.now().after(3 * limit));
     let begun = server.calls(SimOperation::Create);
     assert!(semaphore.try_acquire_for(wait).unwrap().is_none());

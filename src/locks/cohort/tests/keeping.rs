@@ -102,7 +102,7 @@ fn other_children_do_not_end_the_keeping_and_the_watch_stays() {
 fn request_that_comes_before_the_watch_is_noticed() {
     let fixture = Fixture::new(keeping());
     let server = fixture.server.clone();
-    // After the listing with which the lock is acquired.
+    // After the listing that acquires the lock.
     fixture.client.after_next(SimOperation::GetChildren, move || {
         server.create_sequential(DIR, "x-other-lock-", Some(7));
     });
@@ -167,7 +167,7 @@ fn failed_look_for_waiters_is_repeated() {
 fn lock_whose_queue_cannot_be_read_is_not_kept() {
     let fixture = Fixture::new(keeping());
     let server = fixture.server.clone();
-    // After the listing with which the lock is acquired.
+    // After the listing that acquires the lock.
     fixture.client.after_next(SimOperation::GetChildren, move || {
         server.set_acl(DIR, &[Acl::new(Permissions::DELETE, "world", "anyone")]);
     });
