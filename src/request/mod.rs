@@ -113,7 +113,7 @@ impl Request {
         self.seat.ownership.covers(self.core.now())
     }
 
-    /// Returns for how long this request will own the lock if the session is not proven again.
+    /// Returns how long this request will own the lock if the session is not proven alive again.
     pub(crate) fn lease_remaining(&self) -> Duration {
         match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),
