@@ -90,8 +90,8 @@ impl LockDirectory {
 
     /// Checks a path without a session.
     ///
-    /// The constructors of all locks make the same check. Use this for a configuration or a command line, before
-    /// anything is connected.
+    /// The constructors of all locks make the same check. Use this to check a configuration or a command line before
+    /// connecting.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.
