@@ -66,7 +66,7 @@ impl RetryPolicy {
         RetryPolicy::new(Backoff::Linear, delay)
     }
 
-    /// Waits for the same time before every attempt except the first.
+    /// Waits the same amount of time before every attempt except the first.
     #[must_use]
     pub fn constant(delay: Duration) -> RetryPolicy {
         RetryPolicy::new(Backoff::Constant, delay)

@@ -65,9 +65,8 @@ impl LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Describes a request whose data this client is not permitted to read, from the reply to an `exists`
-    /// call. Returns `None` if the request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as
-    /// well.
+    /// Describes, from the reply to an `exists` call, a request whose data this client is not permitted to read.
+    /// Returns `None` if the request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as well.
     pub(super) fn without_data(
         path: &ZNodePath,
         found: ZkResult<Option<Stat>>,

@@ -58,8 +58,8 @@ unwind_safe!(LeaderWatch, QueueWatch);
 /// Every child whose name ends in a sequence number counts as a request, whichever library made it. The locks of this
 /// crate use the same rule. Containers, and znodes that have or had children, are directories, and are ignored. But
 /// [`watch_queue`](LockDirectory::watch_queue) and [`mixed_names`](LockDirectory::mixed_names) see only names, so they
-/// take a directory with the name of a request for a request. A lock directory that does not exist counts as an empty
-/// queue.
+/// mistake a directory with the name of a request for a request. A lock directory that does not exist counts as an
+/// empty queue.
 ///
 /// # Calls
 /// Calls block until the server has answered or the session has ended. The results come from the connected server,
@@ -90,8 +90,8 @@ impl LockDirectory {
 
     /// Checks a path without a session.
     ///
-    /// The constructors of all locks make the same check. Use this for a configuration or a command line, before
-    /// anything is connected.
+    /// The constructors of all locks make the same check. Use this to check a configuration or a command line before
+    /// connecting.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid.

@@ -48,9 +48,9 @@ use crate::tracking::DeletionWatch;
 /// message once it has acquired the lock.
 ///
 /// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
-/// Curator's names, so that holders with other libraries understand it. A holder that uses Curator reacts to the
-/// message if it has called `makeRevocable`. A holder whose build of this crate is too old to know `__REVOKE__` ignores
-/// that message. So update the holders before the processes that revoke.
+/// Curator's names, so holders that use other libraries understand it. A holder that uses Curator reacts to the message
+/// if it has called `makeRevocable`. A holder whose build of this crate is too old to know `__REVOKE__` ignores that
+/// message. So update the holders before the processes that revoke.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry
@@ -79,8 +79,8 @@ pub enum Revocation {
 
 /// The outcome of asking a holder.
 enum AskOutcome {
-    /// The message is stored. The id of the transaction that created the znode distinguishes it from a later znode of
-    /// the same name.
+    /// The message is stored. `czxid`, the id of the transaction that created the znode, distinguishes this znode from
+    /// a later one of the same name.
     Asked { czxid: i64 },
     /// The request no longer exists.
     Gone,
@@ -127,7 +127,7 @@ impl Revoker {
 
     /// Asks the holder to release the lock, and deletes its request if it does not comply.
     ///
-    /// The holder has the time `grace` to comply, counted from the server's confirmation of the message. A loss of
+    /// `grace` is how long the holder has to comply, counted from the server's confirmation of the message. A loss of
     /// contact does not interrupt the wait.
     ///
     /// **After the deletion, the former holder may still be working.** The next request in the queue acquires the lock
@@ -135,9 +135,9 @@ impl Revoker {
     /// the deletion or its lease ends. That takes at most the timeout of its session. Only the [fencing
     /// token](crate::LockGuard::fencing_token) protects a resource from such a holder.
     ///
-    /// The request may also be one that still waits. Its process may notice the deletion only when the request ahead
-    /// is gone or after a reconnect, but at the latest after half a minute (with a client of the crate `zookeeper`, up
-    /// to a session timeout later).
+    /// The request may also still be waiting for the lock. Its process may then notice the deletion only when the
+    /// request ahead is gone or after a reconnect, but after half a minute at the latest (with a client of the crate
+    /// `zookeeper`, up to a session timeout later).
     ///
     /// # Errors
     /// The same as [`request_revocation`](Revoker::request_revocation). DELETE permission on the lock's directory is

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns numbers around those where the rules change, so that some are equal and some lie on both sides.
+    /// Returns numbers around those where the rules change, so that some are equal and others lie on opposite sides.
     fn sequence() -> impl Strategy<Value = i32> {
         let corner =
             prop::sample::select(vec![0, i32::MAX, i32::MIN + (1 << 30), 1_000_000_000, -1_000_000_000]);
@@ -280,7 +280,7 @@ mod tests {
             check_listing(&children.into_iter().collect::<Vec<_>>());
         }
 
-        /// The counter starts anywhere, prefixes are unrelated to the order, and other children are among the requests.
+        /// The counter starts anywhere, prefixes are unrelated to the order, and the listing has other children, too.
         #[test]
         fn queue_is_one_chain(
             start in sequence(),

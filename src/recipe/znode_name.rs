@@ -64,7 +64,7 @@ impl ZNodeName {
     ///
     /// This is the text after the last dash, or the last ten digits if another character precedes the number. A dash is
     /// a minus if another dash precedes it (ZOOKEEPER-4372), or if the ten digits after it exceed the largest positive
-    /// number. In a name of kazoo's, a dash after an underscore is a minus, too.
+    /// number. In one of kazoo's names, a dash after an underscore is a minus, too.
     #[must_use]
     pub fn sequence(&self) -> Option<i32> {
         self.sequence

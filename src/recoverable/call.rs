@@ -213,7 +213,7 @@ impl Change for Delete {
     }
 }
 
-/// Replaces a znode's data. Each attempt requires a version, unless the caller accepts any version and the present one
+/// Replaces a znode's data. Each attempt requires a version, unless the caller accepts any version and the current one
 /// cannot be read. At most one of the attempts at the same version takes effect.
 pub(super) struct SetData {
     pub(super) written: Payload,
@@ -226,8 +226,8 @@ impl SetData {
     /// cannot be read and the caller accepts any version.
     fn version_at(&self, before: Seen) -> Option<i32> {
         self.version.or(match before {
-            // The server that shows the znode as missing lags behind, or the znode is created before the write arrives,
-            // or the write is refused.
+            // Either the server that shows the znode as missing lags behind, or the znode will be created before the
+            // write arrives, or the write will be refused.
             Seen::Missing => Some(0),
             Seen::Unreadable => None,
             Seen::Present(stat) => Some(stat.version),

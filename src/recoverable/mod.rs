@@ -57,9 +57,9 @@ use crate::session::{Core, Session};
 /// # After a lost reply
 /// A call whose reply was lost may take effect late, even after calls that were made after it, because a paused server
 /// passes on what it has received as soon as it resumes. So sending a call again could do harm. For example, it could
-/// create an item of a queue once more after a consumer has taken it, or delete a znode that was created in place of a
-/// deleted one. Therefore each modifying call first reads the current state, which costs one extra round trip. After a
-/// lost reply, the call reads the state again and compares:
+/// create a queue item again after a consumer has taken it, or delete a znode that was created in place of a deleted
+/// one. Therefore each modifying call first reads the current state, which costs one extra round trip. After a lost
+/// reply, the call reads the state again and compares:
 ///
 /// - [`create`](RecoverableZooKeeper::create) took effect if the znode has the call's mark or, for a sequential znode,
 ///   if a child's name has the call's GUID. The call is never sent again.
@@ -72,7 +72,7 @@ use crate::session::{Core, Session};
 ///   [`get_children`](RecoverableZooKeeper::get_children) are always sent again, and so is the read before a modifying
 ///   call. Therefore, if contact is missing when a call starts, only a read is lost, and the outcome stays certain.
 ///
-/// A `set_data` requires a version, if READ is granted: the caller's, or the one that was read. At most one of the
+/// A `set_data` requires a version: the caller's or, if READ is granted, the one that was read. At most one of the
 /// writes that require the same version takes effect. So a write may be sent again as often as the policy allows, and
 /// undoes nothing if it arrives late. The outcome is never unknown if the znode exists, no other client changes it, and
 /// READ is granted.
@@ -94,13 +94,13 @@ use crate::session::{Core, Session};
 /// # What it cannot know
 /// - Which client deleted a znode. A server keeps no trace of that. So a `delete` whose request was lost succeeds if
 ///   another client has since deleted the znode. The call's own request may still arrive later, and delete a znode that
-///   was created in the meantime. So do not use a deletion to decide which of two consumers gets an item of a queue.
-///   Take a lock, or first claim the item with a `set_data` at its version, which succeeds for only one consumer.
+///   was created in the meantime. So do not use a deletion to decide which of two consumers gets a queue item. Take a
+///   lock, or first claim the item with a `set_data` at its version, which succeeds for only one consumer.
 /// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
 ///   have the version that the write requires. A server may hold a request back for about `syncLimit` ticks (10 s in
 ///   ZooKeeper's sample configuration). So do not create a znode again within that time after a lost reply.
 /// - Which of two clients wrote the same bytes, if the bytes are [not marked](RecoverableZooKeeper::with_plain_data).
-/// - Whether data that begins like a mark really has one. Data of other writers is mistaken for marked data if it
+/// - Whether data that seems to begin with a mark really does. Data of other writers is mistaken for marked data if it
 ///   begins with the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as
 ///   one in 64 random sequences does. HBase's own marks never do, because they contain text.
 pub struct RecoverableZooKeeper {
@@ -150,9 +150,9 @@ impl RecoverableZooKeeper {
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NodeExists` if a znode already exists at the
     ///   path, `NoNode` if the parent is missing, `NoChildrenForEphemerals` if the parent is ephemeral. Nothing was
     ///   created.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply could not be read, or was lost, and the znode
-    ///   does not exist, belongs to another client, was changed, or cannot be read because READ is not granted. It may
-    ///   still be created.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): either a reply could not be read, or a reply was lost
+    ///   and the znode does not exist, belongs to another client, was changed, or cannot be read because READ is not
+    ///   granted. The znode may still be created.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): CREATE is not granted on the parent.
     /// - [`InvalidAcl`](crate::ErrorReason::InvalidAcl): the server refused the ACL.
     /// - [`SessionFull`](crate::ErrorReason::SessionFull), [`Refused`](crate::ErrorReason::Refused),
@@ -185,9 +185,9 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
     ///   `NotEmpty`. This call deleted nothing.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists at the path,
-    ///   and may still be deleted, or none exists, and none that the call could delete was seen before the call: it was
-    ///   missing, had children, or had a version that was different or could not be read.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply was lost. Either a znode exists at the path
+    ///   and may still be deleted, or no znode exists but this call may not have deleted it: before the call, the znode
+    ///   was missing, had children, or had a version that was different or could not be read.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the parent.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
@@ -203,9 +203,9 @@ impl RecoverableZooKeeper {
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, or `BadVersion`
     ///   if another client has replaced that version. Nothing was written.
-    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): a reply could not be read, or was lost, and READ is
-    ///   not granted, or other clients have since written the data or deleted the znode. The znode may have had this
-    ///   call's data in the meantime.
+    /// - [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown): either a reply could not be read, or a reply was lost
+    ///   and READ is not granted, or a reply was lost and other clients have since written the data or deleted the
+    ///   znode. The znode may have had this call's data in the meantime.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): WRITE is not granted.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {

@@ -7,8 +7,8 @@
 //! - The engine has a `Contender`, with a `ParticipantId`, until the request has ended.
 //! - The session's driver and the lock share a [`Seat`]: the ownership, the znode and the outcome.
 //! - The lock has a [`Request`]: the seat, and the core of its session.
-//! - A lock that waits has a [`LastingRequest`], which outlives the session. It ends when the request is taken out for
-//!   a guard or is given up.
+//! - A lock that waits has a [`LastingRequest`], which outlives the session. The lasting request ends when the request
+//!   is taken out for a guard or is given up.
 //! - A guard has a [`Claim`], which withdraws the request when it is dropped.
 
 mod claim;
@@ -113,7 +113,7 @@ impl Request {
         self.seat.ownership.covers(self.core.now())
     }
 
-    /// Returns for how long this request will own the lock if the session is not proven again.
+    /// Returns how long this request will own the lock if the session is not proven alive again.
     pub(crate) fn lease_remaining(&self) -> Duration {
         match self.is_of_this_process() {
             true => self.seat.ownership.remaining(self.core.now()),

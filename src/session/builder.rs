@@ -124,8 +124,8 @@ impl SessionBuilder {
 
     /// Sets the servers' `jute.maxbuffer`, in bytes.
     ///
-    /// The default is one mebibyte, as in ZooKeeper. If any server has a different value, set the smallest value of all
-    /// servers. The value must be at least 4096.
+    /// The default is one mebibyte, as in ZooKeeper. If any server has a different value, set the smallest of the
+    /// servers' values. The value must be at least 4096.
     ///
     /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
     /// ends a session names all of them. If that transaction is longer than `jute.maxbuffer`, no server can read it,
@@ -137,11 +137,11 @@ impl SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
 
-    /// Sets how long an outage a lock survives.
+    /// Sets the length of outage that a lock survives.
     ///
     /// The default is 9/16 of the session timeout, or the maximum below if that is less. While a lock is held, the
-    /// session writes to the servers so often that the remaining lease is never shorter than this time, except in the
-    /// first seconds. The round trips of these writes, and the move to another server, count as part of the outage.
+    /// session writes to the servers often enough that the remaining lease is never shorter than this time, except in
+    /// the first seconds. The round trips of these writes, and the move to another server, count as part of the outage.
     ///
     /// A shorter time means fewer writes. Set it if thousands of sessions hold locks. With a session timeout of 30 s,
     /// for example, an owner makes 12 writes a minute by default, but only 6 if it is to survive 7.5 s. The
@@ -261,7 +261,7 @@ impl SessionBuilder {
 
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a server.
     ///
-    /// The default is the session timeout. A [`Duration`] counts from the call of this method. A
+    /// The default is the session timeout. A [`Duration`] counts from the call to this method. A
     /// [`CancelToken`](crate::CancelToken) ends the wait early.
     ///
     /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Until then,
@@ -276,8 +276,8 @@ impl SessionBuilder {
 
     /// Connects, and returns when the session is established.
     ///
-    /// Blocks for at most the session timeout, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets another
-    /// time.
+    /// Blocks for at most the session timeout, unless [`wait_for_server`](SessionBuilder::wait_for_server) sets a
+    /// different time.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed, the timeout is

@@ -273,8 +273,8 @@ impl Events {
         });
     }
 
-    /// Makes an event and passes it to the hook. To make an event about a contact, the client is asked for details, and
-    /// it may panic, too.
+    /// Makes an event and passes it to the hook. For an event about a contact, this asks the client for details, and
+    /// the client may panic, too.
     fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
         let event = match contain(event) {
             Ok(Some(event)) => event,

@@ -70,8 +70,8 @@ struct History {
 /// Runs a history on a server whose next number is `start`. At the end of the history, owners leave until no request
 /// waits.
 ///
-/// The counter `wraps` as in ZooKeeper up to 3.5, or mixes numbers at its end as in 3.6 and later. The lower four bits
-/// of each step select the action, the upper four the request.
+/// With `wraps`, the counter wraps as in ZooKeeper up to 3.5; otherwise it mixes numbers at its end, as in 3.6 and
+/// later. The lower four bits of each step select the action, the upper four the request.
 pub fn check_history(start: i32, wraps: bool, steps: &[u8]) {
     check(start, wraps, None, steps);
 }
@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// Lets every request that does not wait leave, until no request is left.
+    /// Repeatedly removes the requests that do not wait, until no request is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {

@@ -167,10 +167,10 @@ struct Script {
     /// The requests that a server holds back, each with the later request before which the server passes
     /// it on. If there is no such later request, the server passes it on after the call has returned.
     held_back: BTreeMap<usize, usize>,
-    /// The other client's action after the return of the call, before the server passes on what it still holds back.
+    /// The other client's action after the call has returned, before the server passes on what it still holds back.
     afterwards: Option<Act>,
-    /// The other client's actions, each by the number of a request. The flag is `false` before that request reaches the
-    /// server, and `true` between its effect and its reply.
+    /// The other client's actions, each keyed by the number of a request. The flag is `false` before that request
+    /// reaches the server, and `true` between its effect and its reply.
     acts: BTreeMap<(usize, bool), Act>,
 }
 

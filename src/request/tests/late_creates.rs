@@ -1,7 +1,7 @@
-//! Tests of creates that take effect after a search has not found their znodes. This happens with real
-//! servers. The server of the lost connection is paused before it has read the create, and another server
-//! answers the search. Then the session returns to the first server, which resumes. The leader learns that
-//! the session is on that server before the create arrives, so it commits the create.
+//! Tests of creates that take effect after a search has failed to find their znodes. This happens with real servers.
+//! The server of the lost connection is paused before it has read the create, and another server answers the search.
+//! Then the session returns to the first server, which resumes. The leader learns that the session is on that server
+//! before the create arrives, so it commits the create.
 
 use super::*;
 use crate::Candidate;
@@ -139,8 +139,8 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     assert!(reader.is_owner() && !next_writer.is_owner());
     reader.unlock().unwrap();
     eventually("the next writer owns", || next_writer.is_owner());
-    // The late reader has the sequence number of the former writer, so it is ahead of all requests that
-    // joined since.
+    // The late reader has the sequence number of the former writer, so it is ahead of all requests that have joined
+    // since.
     create_late_reader(&zk, &fixture.client);
     eventually("the reader's znode is gone", || zk.children(DIR).len() == 1);
     assert!(next_writer.is_owner());

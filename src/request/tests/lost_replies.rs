@@ -215,7 +215,7 @@ fn an_owner_survives_a_look_whose_reply_cannot_be_read() {
     assert!(guard.is_owner() && guard.loss().is_none());
 }
 
-/// The number of replies that cannot be read until a request gives up.
+/// The number of unreadable replies after which a request gives up.
 const MAX_UNREADABLE: usize = 3;
 
 #[test]

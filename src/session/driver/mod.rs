@@ -91,8 +91,8 @@ struct Driver {
     early: Option<Vec<(ClientEvent, Moment)>>,
     announcer: Announcer,
     alarm: Alarm,
-    /// While the session has ended but still deletes znodes, a handle to the session itself. It keeps the session alive
-    /// even if all other handles are gone.
+    /// A handle to the session itself, set while the session has ended but still deletes znodes. The handle keeps the
+    /// session alive even if all other handles are gone.
     lingering: Option<Arc<Core>>,
     /// Sets [`Core::ended`].
     end: Setter,

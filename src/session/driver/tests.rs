@@ -364,7 +364,7 @@ fn panicking_call_has_an_unknown_outcome() {
     assert!(error.is_connection_loss(), "{error}");
 }
 
-/// A client that panics when it is called or is to remove a watch.
+/// A client that panics when it is called or is asked to remove a watch.
 struct Panics(Arc<SimulatedClient>);
 
 impl ZooKeeperClient for Panics {
@@ -439,8 +439,8 @@ fn close_returns_after_the_server_has_ended_the_session() {
     assert_eq!(next(&left), 0);
 }
 
-/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` read its znode, and in how
-/// many of those there was also a keep-alive.
+/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` read its znode, and the
+/// number of those in which there was also a keep-alive.
 fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
     let (mut looks, mut beside_keep_alives) = (0, 0);
     for _ in 0..1000 {

@@ -79,8 +79,8 @@ impl Fixture {
         self.emit(ClientEvent::PingAnswered { sent: self.runtime.now() });
     }
 
-    /// Lets time pass with a ping in each sixth of the session timeout. Returns the number of writes that prove that
-    /// the session is alive.
+    /// Lets time pass with a ping every sixth of the session timeout. Returns the number of writes that prove that the
+    /// session is alive.
     fn pass(&self, time: Duration, mut check: impl FnMut(Moment)) -> usize {
         self.zookeeper.clear_log();
         let steps = 16;
