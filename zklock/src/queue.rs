@@ -41,7 +41,7 @@ pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, L
     Ok(directory.mixed_names()?.map(|warning| namings().fold(warning, with_option)))
 }
 
-/// Checks that a directory without requests exists, and may be that of a lock.
+/// Checks that a directory without requests exists, and may be the directory of a lock.
 fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     let zookeeper = RecoverableZooKeeper::new(
         session,
