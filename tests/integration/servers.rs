@@ -62,7 +62,7 @@ fn session_connects_to_a_server_that_starts_later() {
         assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server is running yet");
         server.restart();
         for thread in connecting {
-            // The session's first write was answered, but such a short session may end soon.
+            // The session's first write was answered, but a session with such a short timeout may end soon.
             drop(thread.join().unwrap().unwrap());
         }
     });
@@ -460,7 +460,7 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let states = session.subscribe();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
-        // These threads ensure that replies are outstanding at any moment.
+        // These threads ensure that replies are outstanding at all times.
         for _ in 0..4 {
             scope.spawn(|| {
                 let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();

@@ -64,7 +64,7 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     Err(Failure::new(NO_LOCK, format!("{dir} is not a lock: {why}")))
 }
 
-/// Returns whether these children are those of a semaphore, of this library or of Curator.
+/// Returns whether these are the children of a semaphore, either of this library or of Curator.
 fn is_semaphore(children: &[String]) -> bool {
     ["leases", "locks"].iter().all(|name| children.iter().any(|child| child == name))
 }
