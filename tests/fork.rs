@@ -502,8 +502,8 @@ impl Drop for SetOnDrop<'_> {
 
 #[allow(unsafe_code, reason = "no safe function forks")]
 fn fork() -> libc::pid_t {
-    // SAFETY: between `alarm` and `_exit`, the child only uses this library, and the test checks that such a use waits
-    // for no mutex that a thread of the parent held. If one waits, the alarm ends the child.
+    // SAFETY: between `alarm` and `_exit`, the child only uses this library, and the test checks that no such use waits
+    // for a mutex that a thread of the parent held. If one does, the alarm ends the child.
     unsafe { libc::fork() }
 }
 
@@ -513,8 +513,8 @@ fn drop_copy<T>(value: &T) {
 
 #[allow(unsafe_code, reason = "the test keeps what the child consumes")]
 fn copy_of<T>(value: &T) -> T {
-    // SAFETY: the child exits without unwinding to the value's owner. It may drop several copies of a guard: only the
-    // counts of its references become too low, and the threads that hold the others do not exist in the child.
+    // SAFETY: the child exits without unwinding to the value's owner. It may drop several copies of a guard: only its
+    // reference counts become too low, and the threads that hold the other references do not exist in the child.
     unsafe { std::ptr::read(value) }
 }
 

@@ -247,7 +247,7 @@ fn failed_connect_leaves_no_thread(server: &Server) {
 /// Threads that try without waiting make requests faster than a server answers them. The keep-alives of
 /// another lock on their session must not queue up behind all of these requests, and nothing may pile up.
 fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
-    /// This is long enough for a busy machine, because how late a keep-alive is depends only on the server.
+    /// This is long enough for a busy machine, because only the server determines how late a keep-alive is.
     const TIMEOUT: Duration = Duration::from_secs(12);
     /// A window of calls keeps the growth at 2 MB. Without a window it was 5 MB when the lock was lost.
     const MEMORY: usize = 4 << 20;
@@ -268,7 +268,7 @@ fn attempts_without_a_wait_cost_no_other_lock_and_no_memory(server: &Server) {
                 }
             });
         }
-        // Wait until the lease has settled: a lock that was just acquired is proven by earlier pings.
+        // Wait until the lease has settled: just after an acquisition, the lease is proven by earlier pings.
         let begun = Instant::now();
         let (settled, end) = (begun + TIMEOUT / 2, begun + TIMEOUT * 5 / 4);
         let (mut least, mut most) = (TIMEOUT, 0);

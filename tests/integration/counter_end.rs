@@ -99,8 +99,8 @@ fn number_of(path: &str) -> i32 {
 
 /// Starts a server with a directory in which `next` is the next sequence number.
 ///
-/// A test cannot create two billion children. Instead, it writes a transaction that sets the counter into the
-/// server's log.
+/// A test cannot create two billion children. Instead, it writes into the server's log a transaction that sets the
+/// counter.
 fn server_that_counted_to(next: i32, dir: &str) -> Server {
     let server = Server::start();
     let observer = Observer::at(&server);

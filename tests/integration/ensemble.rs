@@ -19,7 +19,7 @@ fn owner_and_waiter_survive_the_death_of_the_leading_server() {
     assert_owner_and_waiter_survive_the_leader_of(&Ensemble::start(3));
 }
 
-/// Only its server knows a local session, until the session creates an ephemeral znode.
+/// A local session is known only to its server until it creates an ephemeral znode.
 #[test]
 fn owner_and_waiter_whose_sessions_began_as_local_ones_survive_the_death_of_the_leading_server() {
     let options = ServerOptions::default().published().config("localSessionsEnabled=true");
@@ -49,8 +49,8 @@ fn assert_owner_and_waiter_survive_the_leader_of(ensemble: &Ensemble) {
     assert_eq!(next(&calls), Call::Acquired);
 }
 
-/// The lower half of a transaction's number is a counter. At its end, the leader steps down while it serves, and every
-/// create that is under way is lost with its epoch.
+/// The lower half of a transaction's number is a counter. When the counter reaches its end, the serving leader
+/// steps down, and every create that is under way is lost with the leader's epoch.
 #[test]
 fn leader_that_runs_out_of_transaction_numbers_costs_no_lock() {
     let nearly_all = u32::MAX - 150;

@@ -69,7 +69,7 @@ pub fn unique_dir(test: &str) -> String {
     format!("/it/{test}/{}", uuid::Uuid::new_v4())
 }
 
-/// A client that inspects and changes znodes, as another program does.
+/// A client that inspects and changes znodes, as another program would.
 pub struct Observer {
     zk: RawClient,
 }

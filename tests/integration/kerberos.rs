@@ -208,7 +208,7 @@ fn lock_outlives_its_ticket_but_not_the_connection() {
 
         relay.cut();
         assert_eq!(guard.lost().recv_timeout(deadline()), Ok(LossReason::LeaseExpired));
-        // The client sends no connect request, which would renew the session.
+        // A connect request would renew the session, but the client sends none.
         Observer::at(&server).await_children(&dir, 0);
         let error = connect_error(self::builder(&server.connect_string()));
         assert!(error.to_string().contains("expired"), "{error}");

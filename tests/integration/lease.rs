@@ -62,7 +62,7 @@ fn longer_timeout_of_a_reconnect_never_counts_when_the_leader_changes() {
     // Usually, server 2 leads first and, once it is dead, server 1. So the new leader grants the longer timeout in the
     // first case, and the shorter timeout in the other cases.
     let granting_less = [("maxSessionTimeout=16000", "maxSessionTimeout=2000")];
-    // Without `maxSessionTimeout`, a server grants at most 20 of its ticks, which is here 2 s. The two limits are also
+    // Without `maxSessionTimeout`, a server grants at most 20 of its ticks, which is 2 s here. The two limits are also
     // counted in ticks. Their values are five times as high, because the tick is a fifth as long.
     let ticking_faster = [
         ("tickTime=500", "tickTime=100"),
@@ -248,10 +248,9 @@ fn idle_and_waiting_sessions_cause_no_transactions_and_an_owner_causes_few() {
     eventually("the first waiter owns", || waiters[0].is_owner());
 }
 
-/// When a server dies, all its sessions move to the other servers at once, and owners must not wait behind
-/// them. On its first contact with an address, a session asks the server there for its tick. For that it
-/// opens and closes another session, which causes two transactions. Later contacts cause no transactions
-/// unless the session owns a lock.
+/// When a server dies, all its sessions move to the other servers at once, and owners must not wait behind them. On its
+/// first contact with an address, a session asks the server there for its tick. To do so, it opens and closes another
+/// session, which causes two transactions. Later contacts cause no transactions unless the session owns a lock.
 #[test]
 fn reconnects_of_sessions_that_own_nothing_cause_no_transactions_where_ticks_are_known() {
     const SESSIONS: usize = 100;

@@ -184,7 +184,7 @@ fn panic_under_the_lock_releases_it() {
     assert!(lock.try_lock_for(scaled(Duration::from_secs(30))).unwrap().is_some());
 }
 
-/// Values of a thread are dropped when the library's own values of that thread may be gone.
+/// When the values of a thread are dropped, the library's own values of that thread may already be gone.
 #[test]
 fn lock_may_be_used_when_the_values_of_a_thread_are_dropped() {
     struct UsesLock(BlockingWriteLock, Option<LockGuard>);

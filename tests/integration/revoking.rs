@@ -189,7 +189,7 @@ fn revoked_waiter_leaves_the_queue() {
     let revoked = revoker().force_revocation_after(&waiter.id().unwrap(), SHORT_GRACE).unwrap();
     assert_eq!(revoked, Revocation::Forced);
     holder.unlock().unwrap();
-    // The waiter does not notice before the queue moves.
+    // The waiter does not notice until the queue moves.
     assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
 }
 

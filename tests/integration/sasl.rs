@@ -112,8 +112,7 @@ fn lock_is_held_and_handed_over_under_the_acl_of_its_user() {
     eventually("the waiter owns the lock", || waiting.is_owner());
 }
 
-/// Without this rule, a session that is not authenticated could use locks unnoticed, as long as no ACL names
-/// the user.
+/// Without this rule, an unauthenticated session could use locks unnoticed, as long as no ACL names the user.
 #[test]
 fn session_is_never_opened_without_authentication() {
     let lenient = Server::published(&options().allow_failed_sasl());
@@ -151,7 +150,7 @@ fn session_without_sasl_is_lost_when_the_server_requires_it_and_one_with_sasl_go
     server.restart();
     eventually("the session without SASL is lost", || plain.state() == SessionState::Lost);
     assert!(!guard.is_owner());
-    // The former holder must not have sent connect requests, each of which would have renewed its session.
+    // The former holder must not have sent connect requests, because each would have renewed its session.
     let next = BlockingWriteLock::new(&kept, &dir).unwrap();
     assert!(
         next.try_lock_for(deadline()).unwrap().is_some(),
@@ -180,7 +179,7 @@ fn session_is_lost_when_the_server_refuses_its_user_and_its_lock_is_free_after_t
     );
 }
 
-/// The former holder must not have sent connect requests, each of which would have renewed its session.
+/// The former holder must not have sent connect requests, because each would have renewed its session.
 #[test]
 fn lock_is_lost_and_free_when_the_server_does_not_use_sasl_any_more() {
     let server = Server::published(&options());

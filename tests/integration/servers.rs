@@ -62,7 +62,7 @@ fn session_connects_to_a_server_that_starts_later() {
         assert!(connecting.iter().all(|thread| !thread.is_finished()), "no server is running yet");
         server.restart();
         for thread in connecting {
-            // The session's first write was answered, but such a short session may end soon.
+            // The session's first write was answered, but a session with such a short timeout may end soon.
             drop(thread.join().unwrap().unwrap());
         }
     });
@@ -220,7 +220,7 @@ fn odd_servers() -> [(&'static str, String, &'static str); 11] {
             odd_server(|stream| send_and_wait(&stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")),
             no_server,
         ),
-        // As a socket does that has connected to itself.
+        // Like a socket that has connected to itself.
         ("an echo", odd_server(echo), ""),
         ("silence", odd_server(|stream| wait_for_the_end(&stream)), "no answer"),
         ("an end", odd_server(end_after_the_request), "closed the connection"),
@@ -325,7 +325,7 @@ fn servers_that_demand_an_authentication_refuse_a_session_and_end_one_that_holds
         assert_eq!(error.reason(), ErrorReason::CredentialsRefused, "{error:?}");
         assert!(error.to_string().contains("requires SASL authentication"), "{error}");
     }
-    // The former holder must not have sent connect requests, each of which would have renewed its session.
+    // The former holder must not have sent connect requests, because each would have renewed its session.
     let identified = Session::builder(server.connect_string()).auth("digest", "ada:secret");
     let next = identified.session_timeout(timeout).connect().unwrap();
     let lock = BlockingWriteLock::new(&next, &dir).unwrap();
@@ -429,7 +429,7 @@ fn read_only_server_is_not_taken_for_a_serving_one() {
     lock.lock().unwrap().unlock().unwrap();
 }
 
-/// With local sessions, a read-only server opens a session for a client that asks for nothing more.
+/// With local sessions, a read-only server opens a session for a client that asks only for a session.
 #[test]
 fn read_only_server_with_local_sessions_is_not_taken_for_a_serving_one() {
     let ensemble =
@@ -460,7 +460,7 @@ fn deletion_that_a_server_denies_by_itself_costs_no_connection() {
     let states = session.subscribe();
     let (stop, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
-        // These threads ensure that replies are outstanding at any moment.
+        // These threads ensure that replies are outstanding at all times.
         for _ in 0..4 {
             scope.spawn(|| {
                 let busy = BlockingWriteLock::new(&session, &unique_dir("busy")).unwrap();

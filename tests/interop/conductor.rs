@@ -38,7 +38,7 @@ const FOUNDING: Duration = Duration::from_millis(500);
 /// How long all processes may take to start, and all rounds of a phase to end.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How many more phases are run until holders with wrong names have overlapped, which is a matter of chance.
+/// How many more phases may be run for holders with wrong names to overlap, which is a matter of chance.
 const MORE_PHASES: usize = 20;
 
 /// With fewer rounds than this, only every other process is killed.
@@ -50,7 +50,7 @@ pub struct Plan {
     pub pairs: Vec<&'static Pair>,
     pub class_path: Option<String>,
     pub python: Option<String>,
-    /// The releases of everything, as `name=release`.
+    /// The release of every component, as `name=release`.
     pub releases: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ pub fn run(plan: &Plan) -> ExitCode {
 }
 
 /// Runs the rounds of all pairs, in phases. In each of the first phases, a process is killed. The last phases, in which
-/// none is, go on until holders with wrong names have overlapped.
+/// no process is killed, go on until holders with wrong names have overlapped.
 fn contend(
     rounds: usize,
     pairs: &[&'static Pair],

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         }
     }
     if !arguments.iter().any(|argument| argument == "--class-path" || argument == "--python") {
-        // Runs among the other tests, where the other libraries are not installed.
+        // This is an ordinary test run, without the other libraries.
         println!("interop: skipped; scripts/interop runs it");
         return ExitCode::SUCCESS;
     }

@@ -190,7 +190,7 @@ impl Pair {
         }
     }
 
-    /// Returns whether their class fails when the server deletes an empty directory, which ours would create
+    /// Returns whether their class fails when the server deletes an empty directory, which our locks would create
     /// again. With kazoo's names, our locks create no directory that the server deletes.
     pub fn needs_persistent_directory(&self) -> bool {
         let is_kazoo = self.library == Library::Kazoo && !self.schemes.contains(&Kazoo);

@@ -58,8 +58,8 @@ pub struct Course {
     pub missed: usize,
     /// The contenders whose last connection ended during a round.
     cut_off: HashSet<String>,
-    /// How often a reader of one side entered while a reader of the other side was in, or a permit was taken
-    /// beside another one.
+    /// How often a reader of one side entered while a reader of the other side was in, or one side took a permit while
+    /// the other side held one.
     pub shared: usize,
 }
 

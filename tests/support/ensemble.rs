@@ -36,8 +36,8 @@ impl Ensemble {
         Self::of(TestEnsemble::start_with_links(size, options))
     }
 
-    /// Starts three voting servers and an observer, the last server, which is connected to the first server,
-    /// a follower.
+    /// Starts three voting servers and an observer. The observer is the last server, and is connected to the first
+    /// server, which is a follower.
     pub fn with_observer(options: &ServerOptions) -> Self {
         Self::of(TestEnsemble::start_with_observer(&options.published()))
     }

@@ -159,8 +159,8 @@ What is ended:
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
   If the command ends while the lock is held, its background processes continue without the lock. If a
-  forwarded signal or 'zklock revoke' ends the command, only those continue that ignore the signal or are
-  outside the process group.
+  forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal or are outside the
+  process group continue.
 
 A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
@@ -245,7 +245,7 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    /// Reports something that is not a failure. With `--quiet`, does not even find out what to say.
+    /// Reports something that is not a failure. With `--quiet`, does not even build the message.
     pub(crate) fn mention(&self, message: impl FnOnce() -> String) {
         if !self.quiet {
             complain(&message());

@@ -104,7 +104,7 @@ impl ConnectionArgs {
     /// - An identity or the SASL mechanism is malformed, or a variable with one of them or with the key's password is
     ///   not valid UTF-8.
     /// - A file that contains one of them cannot be used.
-    /// - `--principal` is given without Kerberos, or this zklock was built without Kerberos and is asked for it.
+    /// - `--principal` is given without Kerberos, or Kerberos is asked for but this zklock was built without it.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
@@ -156,7 +156,7 @@ impl ConnectionArgs {
     /// The TLS settings, or `None` if connections are not encrypted.
     ///
     /// # Errors
-    /// The file of the key's password cannot be used, or the variable with it is not valid UTF-8.
+    /// The file with the key's password cannot be used, or the variable with that password is not valid UTF-8.
     pub(crate) fn tls_config(&self) -> Result<Option<TlsConfig>, Failure> {
         if !self.uses_tls() {
             return Ok(None);

@@ -41,7 +41,7 @@ pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, L
     Ok(directory.mixed_names()?.map(|warning| namings().fold(warning, with_option)))
 }
 
-/// Checks that a directory without requests exists, and may be that of a lock.
+/// Checks that a directory without requests exists, and may be the directory of a lock.
 fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     let zookeeper = RecoverableZooKeeper::new(
         session,
@@ -64,7 +64,7 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
     Err(Failure::new(NO_LOCK, format!("{dir} is not a lock: {why}")))
 }
 
-/// Returns whether these children are those of a semaphore, of this library or of Curator.
+/// Returns whether these are the children of a semaphore, either of this library or of Curator.
 fn is_semaphore(children: &[String]) -> bool {
     ["leases", "locks"].iter().all(|name| children.iter().any(|child| child == name))
 }

@@ -43,7 +43,7 @@ pub enum Call {
     CreateAndList {
         /// The full path of the directory.
         dir: Arc<str>,
-        /// The name of the znode up to its sequence number. With a slash in it, the call fails with `BadArguments`.
+        /// The name of the znode up to its sequence number. If it contains a slash, the call fails with `BadArguments`.
         prefix: Arc<str>,
         /// The data of the znode.
         data: Arc<[u8]>,
@@ -348,7 +348,7 @@ impl Call {
         }
     }
 
-    /// Returns whether the request is longer than servers accept by default, which is a mebibyte minus one byte.
+    /// Returns whether the request exceeds the default limit of servers, a mebibyte minus one byte.
     ///
     /// Servers close the connection on a longer request, so a client must refuse to send one. `chroot` is the path that
     /// the client prepends to all paths; it may be empty.

@@ -375,8 +375,9 @@ impl Connection {
 
     /// Sets the event sink, and returns whether a server is connected.
     ///
-    /// A connection has only one sink, so `sink` replaces the former one. It receives every event after the returned
-    /// state. If the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost) to the sink.
+    /// A connection has only one sink, so `sink` replaces the former one. `sink` receives every event that comes after
+    /// the returned state. If the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost)
+    /// to the sink.
     pub fn subscribe(&self, sink: EventSink) -> bool {
         let (contact, former) = {
             let status = &mut self.shared.lock().status;

@@ -68,13 +68,13 @@ impl Findings {
     }
 }
 
-/// Returns whether several addresses serve, and their modes do not show yet that they are not one ensemble.
+/// Returns whether several addresses serve, and their modes do not already show that they are not one ensemble.
 fn needs_comparison(probes: &[Probe]) -> bool {
     let serving = probes.iter().filter(|probe| probe.granted.is_some());
     serving.count() > 1 && ensemble::splits(probes).is_empty()
 }
 
-/// Asks each address that serves for a znode. Its path includes the chroot.
+/// Asks each address that serves for a znode. `path` includes the chroot.
 fn ask_all(connection: &ConnectionArgs, probes: &[Probe], path: &str) -> Vec<(String, Answer)> {
     let ask = |probe: &Probe| {
         let session = probe.target.open_session(connection).map_err(|failure| failure.message)?;
@@ -93,9 +93,9 @@ fn ask_all(connection: &ConnectionArgs, probes: &[Probe], path: &str) -> Vec<(St
 
 /// Returns whether the server of this session knows a temporary znode.
 ///
-/// A read could miss it, because a server may lag behind its leader. Therefore, this asks for a child of the znode to
-/// be created, which only the leader can answer. The leader never creates the child, because a temporary znode has no
-/// children.
+/// A read could miss it, because a server may lag behind its leader. Therefore, this asks to create a child of the
+/// znode: only the leader can answer such a request. The leader never creates the child, because a temporary znode
+/// cannot have children.
 fn knows(session: &Session, path: &str) -> Answer {
     let zookeeper = RecoverableZooKeeper::new(session, retry());
     let child = format!("{path}/child");

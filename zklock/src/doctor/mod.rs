@@ -256,7 +256,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Creates a temporary znode of this session, as a lock does. Compares the servers with it, and checks their clock.
+    /// Creates a temporary znode of this session, as a lock does. Uses the znode to compare the servers and to check
+    /// their clock.
     fn check_znode(&mut self, session: &Session, connection: &ConnectionArgs, probes: &[Probe]) {
         let zookeeper = RecoverableZooKeeper::new(session, retry()).with_plain_data();
         let before = SystemTime::now();
@@ -294,7 +295,8 @@ impl Findings {
         }
     }
 
-    /// Checks the time at which the servers say that they created a znode. It was created between two other times.
+    /// Checks the time at which the servers say that they created a znode. `before` and `after` are times on the clock
+    /// of this machine, just before and after the creation.
     fn check_clock_of_servers(&mut self, before: SystemTime, made: SystemTime, after: SystemTime) {
         self.checked.push("the clock of the servers");
         let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();

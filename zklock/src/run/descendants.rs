@@ -24,7 +24,7 @@ use rustix::process::{
 const MAX_STOPPING_LOOKS: usize = 100;
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long to look again and again because descriptors or memory are missing, and not all processes can be seen.
+/// How long to keep looking while some processes cannot be seen for lack of descriptors or memory.
 const MAX_BLINDNESS: Duration = Duration::from_secs(60);
 
 /// The descendants of a command.
@@ -67,7 +67,7 @@ pub(super) struct Killed {
     pub(super) found: HashSet<Identity>,
     /// Why some other process cannot be killed, or why there may be processes that cannot be seen.
     pub(super) failure: Option<io::Error>,
-    /// Whether the failure may pass.
+    /// Whether the failure may be temporary.
     pub(super) may_pass: bool,
 }
 
@@ -83,14 +83,15 @@ impl Killed {
 pub(super) struct Looks {
     /// How many looks in a row have found no descendant.
     empty: u32,
-    /// Since when each look has failed for a reason that may pass.
+    /// Since when each look has failed for a reason that may be temporary.
     blind_since: Option<Instant>,
 }
 
 impl Looks {
-    /// Counts a look. Returns whether no descendant is left, or whether this cannot be found out.
+    /// Counts a look. Returns `true` if no descendant is left, or if there is no way to find out.
     ///
-    /// One look may miss a process, so it takes two. A look that has failed for a reason that may pass shows nothing.
+    /// One look may miss a process, so it takes two. A look that has failed for a reason that may be temporary shows
+    /// nothing.
     pub(super) fn are_enough(&mut self, killed: &Killed, now: Instant) -> bool {
         self.blind_since = self.blind_since.or(Some(now)).filter(|_| killed.may_pass);
         let is_blind = self.blind_since.is_some_and(|since| now.duration_since(since) < MAX_BLINDNESS);
@@ -104,7 +105,7 @@ impl Descendants {
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
         set_child_subreaper(Some(getpid()))?;
         let others = match children() {
-            // Children that are not known to be from before would be killed with the command.
+            // Earlier children that are not recorded here would be killed with the command.
             Err(error) if may_pass(&error) => return Err(error),
             // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
             others => others.unwrap_or_default(),
@@ -115,7 +116,7 @@ impl Descendants {
     /// Waits for adopted processes that have ended, so they do not stay zombies. Does not block.
     pub(super) fn reap(&self, command: Pid) {
         if self.has_child_ended.swap(false, Ordering::SeqCst) {
-            // Fails only if /proc cannot be read. Zombies disappear with this process.
+            // This fails only if /proc cannot be read. The zombies disappear with this process.
             let _ = self.reap_children(command);
         }
     }
@@ -210,8 +211,9 @@ impl Descendants {
         scan.failure.map_or(Ok(()), Err)
     }
 
-    /// The running descendants of a process, except the children that it had before the command, and the descendants of
-    /// these children. Orphans of the latter were adopted: they cannot be told from those of the command, and count.
+    /// The running descendants of a process. The children that it had before the command do not count, nor do their
+    /// descendants, except for orphans: this process has adopted them, and cannot tell them from orphans of the
+    /// command.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -273,7 +275,7 @@ impl Scan {
         Entry::read(process).unwrap_or_else(|error| {
             // With the mount option hidepid, /proc hides the processes of other users.
             let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
-            // If one of two failures may pass, it is worth while to look again.
+            // If one of two failures may be temporary, it is worth looking again.
             if !is_hidden && (may_pass(&error) || self.failure.is_none()) {
                 self.failure = Some(error);
             }
@@ -281,7 +283,7 @@ impl Scan {
         })
     }
 
-    /// Reads again each entry whose parent is missing. The parent has ended in the meantime, and another process has
+    /// Rereads each entry whose parent is missing. The parent has ended in the meantime, and another process has
     /// adopted the child.
     fn adjust_parents(&mut self) {
         let present: HashSet<i32> = self.entries.iter().map(|entry| entry.pid).collect();
@@ -315,7 +317,7 @@ fn kill_groups(running: &[&Entry], entries: &[Entry]) {
 struct Proc {
     /// The id of this process in `/proc`.
     me: i32,
-    /// How far inside the PID namespace of `/proc` that of this process is, if they are not the same.
+    /// How many levels the PID namespace of this process is below that of `/proc`, if they are not the same.
     depth: Option<usize>,
 }
 
@@ -358,7 +360,7 @@ impl Proc {
                 // The id still belongs to the same process now, so the descriptor does, too.
                 Ok(Some(now)) if now.start == entry.start => pidfd_send_signal(descriptor, signal),
                 Ok(_) => Err(Errno::SRCH),
-                // The descriptor may have been the last one. The entry was right a moment ago.
+                // The pidfd may have taken the last descriptor. The entry was right a moment ago.
                 Err(_) => kill_process(process, signal),
             },
             // The kernel is too old, no descriptor is left, or a filter of system calls forbids the call.
@@ -547,11 +549,11 @@ mod tests {
         let mut are_enough =
             |killed: &Killed, seconds: u32| looks.are_enough(killed, begun + second * seconds);
         assert!(!are_enough(&empty, 0) && !are_enough(&killed(&[(1, 1)], None), 0) && !are_enough(&empty, 0));
-        // A failure for want of descriptors may pass, and it interrupts the row.
+        // A failure for lack of descriptors may be temporary, and it interrupts the row of empty looks.
         assert!(!are_enough(&blind, 1) && !are_enough(&blind, 60) && !are_enough(&empty, 61));
         assert!(!are_enough(&blind, 62) && !are_enough(&blind, 121));
         assert!(!are_enough(&blind, 122) && are_enough(&blind, 122));
-        // Another failure stays.
+        // Any other failure is permanent.
         let mut looks = Looks::default();
         let refused = killed(&[], Some(Errno::PERM));
         assert!(!looks.are_enough(&refused, begun) && looks.are_enough(&refused, begun));

@@ -24,7 +24,7 @@ const NAME: &str = "zklock: launcher";
 
 /// Returns a command that starts the launcher of `program`, in a separate process group.
 pub(super) fn launcher_of(program: &OsString, arguments: &[OsString]) -> Command {
-    // /proc/self/exe is this program even if the file was replaced since it started.
+    // /proc/self/exe is this program even if the file has been replaced since it started.
     let mut launcher = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
         true => Command::new("/proc/self/exe"),
         false => Command::new(env::current_exe().map_or_else(|_| own_name(), OsString::from)),

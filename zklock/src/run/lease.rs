@@ -63,8 +63,8 @@ impl KillTime {
         self.0.is_some()
     }
 
-    /// Sees to it that the command is killed after this time at the latest. Returns how long it has left, or `None` if
-    /// that is longer than the clock can tell.
+    /// Makes sure that the command is killed within this time. Returns how long it has left, or `None` if that is
+    /// longer than the clock can represent.
     pub(super) fn kill_within(&mut self, time: Duration, now: Instant) -> Option<Duration> {
         self.0 = self.0.into_iter().chain(now.checked_add(time)).min();
         self.left(now)
@@ -78,8 +78,8 @@ impl KillTime {
 
 /// Whether the lease has its usual length.
 ///
-/// The lease is shorter at first, after the lock was acquired or the connection has changed: an earlier lease runs out
-/// while a new one is being proven, which takes the report delay of the servers.
+/// The lease is shorter just after the lock was acquired or the connection changed: an earlier lease runs out while a
+/// new one is being proven, which takes as long as the report delay of the servers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settling {
     session_timeout: Duration,

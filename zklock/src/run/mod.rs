@@ -425,7 +425,7 @@ impl Drop for Mention {
     }
 }
 
-/// Returns a message that the lock was not acquired, and who holds it.
+/// Returns a message that says that the lock was not acquired, and who holds it.
 fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
     let dir = &args.dir;
     let (still, time) = match args.timeout {

@@ -123,7 +123,7 @@ impl<'a> Supervision<'a> {
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
     }
 
-    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, and if the lock is lost,
+    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, or if the lock is lost,
     /// also blocks until nothing is left of the command.
     ///
     /// The loop waits only in `select!`, while it stops the whole job, and while the job is stopped. Signals that end
@@ -161,12 +161,13 @@ impl<'a> Supervision<'a> {
                     }
                     revocation = never();
                 }
-                // The state may have changed again since, so it is not looked at: each change begins anew.
+                // The state may have changed again since, so it is ignored: after any change, the lease begins to
+                // settle again.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
                 recv(after(wait)) -> _ => {}
             }
         };
-        // The lock may have been lost before the command ended, and the loop has not noticed.
+        // The lock may have been lost before the command ended, without the loop noticing.
         if let Some(reason) = self.guard.loss() {
             self.handle_lost_lock(reason);
         }
@@ -240,7 +241,7 @@ impl<'a> Supervision<'a> {
         let until_lease = self.check_lease();
         let Activity::Stopped(end_at) = self.activity else {
             if !self.is_ending() {
-                // A failure was reported when the command was continued, and may pass.
+                // A failure was reported when the command was continued, and may be temporary.
                 let _ = self.child.continue_rest();
             }
             return until_lease;
@@ -258,7 +259,8 @@ impl<'a> Supervision<'a> {
     /// Ends the command if the lock is lost, or about to be, and kills it if its time to end is over. Returns how long
     /// to wait before the next check.
     fn check_lease(&mut self) -> Duration {
-        // A lock that is lost in between has no lease, but this must not look like a lease that is about to end.
+        // The lease is read first: a lock that is lost between the two calls must not look like a lock whose lease is
+        // about to end.
         let remaining = self.guard.lease_remaining();
         let until_ending = match self.guard.loss() {
             Some(reason) => {
@@ -276,12 +278,12 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// Checks how long the lease of a held lock lasts, even if the command was already asked to end: it may have more
-    /// time than the lease. Returns how long to wait before the next check.
+    /// Checks how long the lease of a held lock lasts, even if the command was already asked to end: the time that it
+    /// was given may be longer than the lease. Returns how long to wait before the next check.
     fn check_remaining(&mut self, remaining: Duration) -> Duration {
         let times = EndTimes::new(self.grace, self.session.session_timeout());
         if self.lost {
-            // While the machine was suspended, the lease went on, but not the clock of the time to kill.
+            // While the machine was suspended, the lease ran on, but the clock of the kill time stood still.
             self.kill_time.kill_within(times.until_kill(remaining), Instant::now());
             return MAX_WAIT;
         }
@@ -327,7 +329,7 @@ impl<'a> Supervision<'a> {
                 self.kill_time.kill_within(self.grace, Instant::now());
                 self.terminate();
             }
-            // The command was asked to end before, or this process was suspended while it had time to end.
+            // The command had already been asked to end, or its time to end passed while this process was suspended.
             _ => {
                 self.kill_time.kill_within(Duration::ZERO, Instant::now());
                 self.kill();

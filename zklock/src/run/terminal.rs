@@ -4,7 +4,7 @@
 //! the terminal. After `stty tostop`, so would every message.
 //!
 //! A process group or session outside this PID namespace has the id 0, which the functions of `rustix` do not expect.
-//! Therefore some calls here are those of `nix`.
+//! Therefore, some calls here use `nix`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

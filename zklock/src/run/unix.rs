@@ -126,7 +126,7 @@ pub(super) struct Child {
     child: std::process::Child,
     group: Pid,
     changes: Receiver<Change>,
-    /// Whether the launcher was let become the command.
+    /// Whether the launcher has been allowed to become the command.
     is_launched: bool,
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
@@ -225,7 +225,7 @@ impl Child {
         let _ = self.signal(Signal::STOP);
         #[cfg(target_os = "linux")]
         if !self.descendants.stop() {
-            // Those that cannot be continued now go on with the command.
+            // Processes that cannot be continued now are continued with the command.
             let _ = self.descendants.go_on();
             return false;
         }
@@ -264,8 +264,9 @@ impl Child {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
-    /// Sends SIGTERM to the process group, and continues it if it is stopped. Kills the launcher, which would become
-    /// the command when it is continued, if it was started to ignore SIGTERM.
+    /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the
+    /// command is killed instead: if it was started to ignore SIGTERM, it would become the command when it is
+    /// continued.
     pub(super) fn terminate(&self) -> io::Result<()> {
         if !self.is_launched {
             return self.kill();
@@ -282,7 +283,7 @@ impl Child {
     }
 
     /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until all
-    /// are gone except those that cannot be killed, or until it is clear that this cannot be found out.
+    /// are gone except those that cannot be killed, or until it is clear that there is no way to find out.
     #[cfg(target_os = "linux")]
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         // The id of the group stays in use until the exit code is read.
@@ -384,8 +385,8 @@ mod tests {
 
     use super::*;
 
-    /// The launcher ignores SIGTERM if this process was started to ignore it. No other unit test starts processes: this
-    /// one kills them all.
+    /// The launcher ignores SIGTERM if this process was started to ignore it. No other unit test may start processes,
+    /// because this one kills them all.
     #[test]
     fn launcher_that_must_end_does_not_become_the_command() {
         let mut launcher = Command::new("sh");

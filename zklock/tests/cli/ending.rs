@@ -1,4 +1,4 @@
-//! Tests of which processes `zklock run` ends, and that nothing delays it.
+//! Tests that show which processes `zklock run` ends, and that nothing delays it.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -223,7 +223,7 @@ fn descendants_are_killed_once_the_program_has_descriptors_again() {
     }
 }
 
-/// Such a `/proc` shows process ids that differ from those that the program uses.
+/// The `/proc` of another namespace shows process ids that differ from those that the program uses.
 #[cfg(target_os = "linux")]
 #[test]
 fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
@@ -382,7 +382,7 @@ fn process_that_may_not_be_signalled_is_reported() {
 }
 
 /// Two programs lose and acquire the lock in turn while their commands are trees of processes outside the group.
-/// `ZKLOCK_STORM=600` lets the storm last ten minutes.
+/// `ZKLOCK_STORM=600` makes the storm last ten minutes.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
@@ -392,7 +392,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
     // The directory is removed when the test ends, however it ends, and then the commands end.
     let running = TempDir::new().unwrap();
     let is_running = running.path().display();
-    // Four generations, all but the first in sessions of their own, whose processes fork without end.
+    // Four generations of processes that fork endlessly. All generations but the first are in sessions of their own.
     let beat = format!(
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
         while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
@@ -464,7 +464,7 @@ fn znode_that_is_gone_when_its_deletion_comes_is_76() {
     program.end().assert_failed(76, "the command ended with code 3, but without the lock: ");
 }
 
-/// The lock is taken away while the command is about to end by itself.
+/// The lock is taken away while the command is about to end on its own.
 #[test]
 fn command_that_ends_by_itself_after_an_unnoticed_loss_is_76() {
     let fixture = Fixture::new();
@@ -518,7 +518,8 @@ fn program_needs_neither_descriptors_nor_proc() {
 #[test]
 fn command_inherits_no_descriptor_of_the_program() {
     let fixture = Fixture::new();
-    // The shell starts no other process, because it would have the descriptors of a pipe or not, as it happens.
+    // The shell starts no other process, because it would be a matter of chance whether that process has the
+    // descriptors of a pipe.
     let script = "cd /proc/$$/fd && echo *";
     let mut shell = Command::new("sh");
     shell.args(["-c", script]);

@@ -110,8 +110,8 @@ impl Drop for Terminal {
         if thread::panicking() {
             println!("the terminal shows:\n{}", self.output.lock());
         }
-        // The shell sends SIGHUP to its jobs. A shell that is about to read its next line handles no signal until it has
-        // read it, except for one that comes again.
+        // The shell sends SIGHUP to its jobs. A shell that is about to read a line handles no signal until the line has
+        // been read, unless the signal comes again.
         while let Ok(None) = self.shell.try_wait() {
             let _ = kill_process(Pid::from_child(&self.shell), Signal::HUP);
             thread::sleep(Duration::from_millis(50));
@@ -215,7 +215,7 @@ fn stopped_processes_are_continued_once_the_program_has_descriptors_again() {
     terminal.expect("got:hello");
 }
 
-/// `/proc/PID/stat` shows such a process as a zombie, even when it is stopped.
+/// `/proc/PID/stat` shows a process whose first thread has ended as a zombie, even when the process is stopped.
 #[test]
 fn job_is_stopped_even_if_the_first_thread_of_a_process_has_ended() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
@@ -269,8 +269,8 @@ fn command_of_a_session_leader_is_not_stopped_by_its_terminal() {
     terminal.expect("got:hello");
 }
 
-/// `unshare` in a container creates such a namespace, for example. In it, outer process groups and sessions have the
-/// id 0.
+/// `unshare` in a container, for example, creates another PID namespace. In it, outer process groups and sessions have
+/// the id 0.
 #[cfg(target_os = "linux")]
 #[test]
 fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be_stopped() {
