@@ -252,7 +252,7 @@ fn install(
     let after = outage.map(|outage| format!(", after {outage:.1?} without contact")).unwrap_or_default();
     logging::info!("a new ZooKeeper session replaces the lost one{after}");
     core.deliver_events();
-    // A kept guard may keep the lost session, which must not keep the channels connected.
+    // A guard that is still held may keep the lost session alive, which must not keep the channels connected.
     lost.disconnect_subscribers();
     handle.replacement.as_ref()?.replaced(&core);
     Some(core)
@@ -402,8 +402,8 @@ mod tests {
         for round in 0..300 {
             let (session, clients) = replacing_session(&server, LONG);
             next(&clients).expire();
-            // The delay grows with each round. So the closes spread from before the call of the factory to after the
-            // installation of the new session.
+            // The delay grows with each round, so the session is closed at moments that range from before the factory
+            // is called to after the new session is installed.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(2 * round) {
                 std::hint::spin_loop();

@@ -159,8 +159,8 @@ impl SteppedClient {
         self.move_if_fast();
     }
 
-    /// Moves everything at once, unless the client has been told to move step by step. This command may come
-    /// while another thread is still in this loop.
+    /// Moves everything at once, unless the client has been told to move step by step. It may be told so while another
+    /// thread is still in this loop.
     fn move_if_fast(&self) {
         let is_fast = |wire: &Wire| wire.is_fast;
         while self.deliver_while(is_fast) || self.serve_while(is_fast).is_some() {}

@@ -80,7 +80,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     }
 
     /// Returns how many calls may be under way at once. Calls of owners, and deletions, may be sent until twice as many
-    /// calls are under way. Calls that prove the session are always sent.
+    /// calls are under way. Calls that prove that the session is alive are always sent.
     ///
     /// With this number, a session still makes 5,000 calls a second if a round trip takes 100 ms. A keep-alive waits
     /// for at most about 1,000 requests, which is also the number that a server accepts before it throttles
@@ -110,7 +110,7 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
     })
 }
 
-/// Wakes the tasks that wait for these latches, as far as the latches are set. Called on a callback thread.
+/// Wakes the tasks that wait for these latches. Skips latches that are not set. Called on a callback thread.
 ///
 /// A waker may block, so each waker but the last gets its own callback thread.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {

@@ -1,10 +1,10 @@
-//! Chaos on real servers. Client processes contend for a few locks, exclusively and as readers, and for the
-//! permits of a semaphore, while servers, clients, the network and the KDC fail. They acquire by blocking calls
-//! and by futures. Half of them authenticate by Kerberos, and half connect by TLS. Owners also read and replace
-//! data in ZooKeeper's tree. A checker finds broken promises in the clients' journals.
+//! Chaos on real servers. Client processes contend for a few locks, exclusively and as readers, and for the permits of
+//! a semaphore, while servers, clients, the network and the KDC fail. The clients acquire by blocking calls and by
+//! futures. Half of them authenticate by Kerberos, and half connect by TLS. Owners also read and replace data in
+//! ZooKeeper's tree. A checker finds broken promises in the clients' journals.
 //!
 //! ```text
-//! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimised
+//! scripts/chaos [SECONDS] [--keep DIR] [--seed N]     a long run (600 s), optimized
 //! cargo test --all-features --test chaos              a short one, among the other tests
 //! ```
 //!

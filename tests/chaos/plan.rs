@@ -11,7 +11,7 @@ pub const THREADS: usize = 3;
 /// The number of servers in the ensemble.
 pub const SERVERS: usize = 3;
 
-/// The server without a port for TLS. It has the connections that are a server's default; the others need Netty's.
+/// The server without a port for TLS. It uses a server's default connections; the others need Netty's.
 pub const WITHOUT_TLS: usize = 0;
 
 /// The directories of the locks; the last one is a semaphore. Elsewhere, a lock is identified by its index
@@ -31,7 +31,8 @@ pub fn uses_tls(client: usize) -> bool {
     (1..=CLIENTS / 2).contains(&client)
 }
 
-/// The calls that acquire, each of which must succeed in a run. The names of futures have the suffix.
+/// The calls that acquire, each of which must succeed at least once in a run. The names of futures end in
+/// [`OF_FUTURES`].
 pub const CALLS: [&str; 10] = [
     "lock",
     "lock-async",
@@ -67,7 +68,7 @@ pub const LOWERED_TICK: Duration = Duration::from_millis(250);
 /// After this much chaos, all faults end and every thread must acquire every lock.
 pub const CHAOS: Duration = Duration::from_secs(50);
 
-/// How long that may take, including elections and the expiry of sessions.
+/// How long the threads may take to acquire every lock, including elections and the expiry of sessions.
 pub const SETTLING: Duration = Duration::from_secs(60);
 
 /// How long after its deadline a call may return while its process is running, on a machine of ordinary speed.

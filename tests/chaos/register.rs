@@ -5,10 +5,10 @@
 //! is cut off can still write, and must be refused. Over the same socket the clients report to the conductor
 //! and receive its orders.
 //!
-//! Each write carries the sequence number of its request, which is a fencing token within one directory, and
-//! the fencing token of the guard, if there is a guard. The register refuses a write if either is older than
-//! the newest one seen. The two tokens contradict each other, which is a finding, if only the guard's token would
-//! refuse a write, or if a later request has the guard's token of an earlier one.
+//! Each write carries the sequence number of its request, which is a fencing token within one directory, and the
+//! fencing token of the guard, if there is a guard. The register refuses a write if either is older than the newest one
+//! seen. The two tokens contradict each other, which is a finding, if a write is refused only because of the guard's
+//! token, or if a later request has the same guard's token as an earlier one.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -44,7 +44,7 @@ const LONG: Duration = Duration::from_secs(40);
 /// Makes a server use Netty. The others use Java's own sockets.
 const NETTY: &str = "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
 
-/// How many of the last steps are shown when the two differ.
+/// How many of the last steps are shown when the two servers differ.
 const SHOWN: usize = 40;
 
 #[test]
@@ -92,7 +92,7 @@ struct Client {
     watches: Watches,
 }
 
-/// The watches that a client has, which are those set since the last event on each path.
+/// A client's watches: those set since the last event on each path.
 #[derive(Default)]
 struct Watches {
     data: BTreeSet<String>,
@@ -157,7 +157,7 @@ struct Comparison {
     numbers: Numbers,
     random: Random,
     seed: u64,
-    /// The paths of the sequential znodes that were created.
+    /// The paths of the sequential znodes that were created most recently.
     known: Vec<String>,
     steps: VecDeque<String>,
     calls: usize,
@@ -409,7 +409,7 @@ impl Comparison {
         self.open_again(number, LONG);
     }
 
-    /// Records the end of a session, whose znodes were deleted in one transaction, in no particular order.
+    /// Records the end of a session. Its znodes were deleted in one transaction, in no particular order.
     fn handle_session_end(&mut self, number: usize) {
         self.clients[number].connection = None;
         for other in (0..self.clients.len()).filter(|other| *other != number) {
@@ -418,7 +418,7 @@ impl Comparison {
         self.is_refused(number);
     }
 
-    /// Makes a request whose preceding events may come in any order.
+    /// Makes a request. The events that precede its reply may come in any order.
     fn make_in_any_order(&mut self, number: usize, request: &Request<'_>) {
         self.calls += 1;
         let client = &mut self.clients[number];

@@ -45,15 +45,14 @@ pub(super) struct RealConnection {
     frames: Frames,
     next_xid: i32,
     last_sent: Instant,
-    /// The number of pings without a reply yet. The replies arrive before the replies to later requests.
+    /// The number of pings that have no reply yet. Their replies arrive before the replies to later requests.
     pings: usize,
 }
 
 impl RealConnection {
     /// Opens a new session or resumes a session. Returns `None` if the server does not know the session.
     ///
-    /// A server that lags behind what the session has seen closes the connection. This function then tries
-    /// again.
+    /// If a server lags behind what the session has seen, it closes the connection, and this function tries again.
     pub(super) fn open(server: &str, session: &mut RealSession, timeout: Duration) -> Option<RealConnection> {
         let until = Instant::now() + deadline();
         loop {

@@ -62,9 +62,9 @@ fn future_that_is_never_polled_sends_nothing() {
     stepped.assert_free("never polled");
 }
 
-/// The steps from the first poll to the acquisition lead through every state: the request is unsent; it is at
-/// the server; its reply is on its way; it waits; its predecessor is gone; it owns the lock, but the future
-/// was not polled.
+/// The steps from the first poll to the acquisition lead through every state: the request is unsent; it is at the
+/// server; its reply is on its way; it waits; its predecessor is gone; it owns the lock, but the future has not been
+/// polled yet.
 #[test]
 fn future_that_is_dropped_after_any_number_of_steps_leaves_nothing() {
     for (is_ahead, least) in [(false, 2), (true, 6)] {

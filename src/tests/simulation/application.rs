@@ -37,7 +37,7 @@ pub(super) struct Code {
 enum Threads {
     /// Only the library's threads for callbacks, which run nothing but such code.
     Callbacks,
-    /// Those of the application and those of the library for callbacks, leaders and replacements.
+    /// The application's threads, and the library's threads for callbacks, leaders and replacements.
     MayBlock,
 }
 
@@ -158,7 +158,7 @@ fn choose(world: &World) -> Deed {
     }
 }
 
-/// What panics of the application carry.
+/// The payload of the application's panics.
 const ON_PURPOSE: &str = "the application panics on purpose";
 
 /// Panics. Bypasses the panic hook, which would print the panic.
@@ -166,8 +166,8 @@ pub(super) fn panic_on_purpose() -> ! {
     resume_unwind(Box::new(ON_PURPOSE))
 }
 
-/// Runs code, and catches a panic that the application makes on purpose. Returns `None` after such a panic.
-/// Any other panic goes on.
+/// Runs code, and catches a panic that the application causes on purpose. Returns `None` after such a panic. Any other
+/// panic propagates.
 pub(super) fn survive<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),
@@ -258,7 +258,7 @@ impl World {
 /// A value that the application has passed to the library.
 pub(super) struct Value {
     world: Weak<World>,
-    /// What its drop runs.
+    /// The code that runs when this is dropped.
     code: Code,
 }
 

@@ -39,10 +39,10 @@ impl World {
         check_names(&children, |child| late.contains(&format!("{dir}/{child}")))
     }
 
-    /// Checks the budgets of sessions. The transaction that ends a session names all its ephemeral znodes, so
-    /// a session counts each one that exists and creates no more than the transaction can name. It cannot
-    /// know of a znode whose create a server has held back; it deletes such a znode when it sees it. If there are
-    /// several znodes of one request, it knows of any one of them.
+    /// Checks the budgets of sessions. The transaction that ends a session names all its ephemeral znodes, so a session
+    /// counts each one that exists and creates no more than the transaction can name. A session cannot know of a znode
+    /// whose create a server has held back, and deletes such a znode when it sees it. If one request has several
+    /// znodes, the session knows of one of them, no matter which.
     fn check_budgets(&self) -> Option<String> {
         let sessions: Vec<(usize, i64, Arc<Core>)> = {
             let state = self.state();
@@ -57,7 +57,7 @@ impl World {
         let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
         for (session, path) in self.zookeeper.ephemerals() {
             if !late.contains(&without_number(&path)) {
-                // The sign of numbers beyond the end of the counter is left to the reserve.
+                // The reserve covers the minus sign of numbers beyond the end of the counter.
                 let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
                 *existing.entry(session).or_default() += LENGTH + path.len() - sign;
             }
@@ -80,8 +80,8 @@ impl World {
     /// Checks that no lock that reports ownership has another request before it in the queue, except that
     /// readers may precede a reader. So a writer owns alone.
     ///
-    /// No lock can prevent another client from deleting its znode. If the znode was first in the queue, the
-    /// request owns until it notices, which is checked at the end of the run. Otherwise it must never own.
+    /// No lock can prevent another client from deleting its znode. If the znode was first in the queue, the request
+    /// owns until it notices the deletion; the end of the run checks that it has noticed. Otherwise it must never own.
     fn check_owners(&self, dir: &str) -> Option<String> {
         let owning = self.owning_requests(dir);
         if owning.is_empty() {
@@ -199,8 +199,8 @@ fn check_names(children: &[String], is_late: impl Fn(&str) -> bool) -> Option<St
     None
 }
 
-/// Returns whether a child comes before the named one and both must not own at the same time. Numbers from
-/// the end of the counter define no order.
+/// Returns whether a child comes before the named one and the two must not own at the same time. Numbers from the end
+/// of the counter define no order.
 pub(super) fn keeps_waiting(child: &str, name: &str) -> bool {
     let both_in_doubt = has_number_in_doubt(child) && has_number_in_doubt(name);
     let is_ahead = match (generated_sequence(child), generated_sequence(name)) {

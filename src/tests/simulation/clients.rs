@@ -1,4 +1,4 @@
-//! Opens sessions, and sessions that take the place of lost ones.
+//! Opens sessions, including those that replace lost ones.
 
 use crate::error::Result;
 use std::collections::{BTreeMap, VecDeque};
@@ -109,7 +109,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
         if role().is_some() {
             world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
         }
-        // The session begins before the client library knows.
+        // The session begins before the client library knows of it.
         pause(Wait::Turn);
         if role().is_some() {
             application::run(&world, FACTORY);
@@ -121,7 +121,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
     Factory::new(runtime, client)
 }
 
-/// Opens a connection for tests without a session of the library. It may be used on the calling thread.
+/// Opens a connection for tests that do not use a session of the library. The calling thread may use it.
 pub(super) fn open_connection(world: &Arc<World>) -> (usize, Arc<SimulatedConnection>) {
     let (_, new) = new_client(world, true, None);
     (new.number, SimulatedConnection::new(world, new.number))

@@ -213,7 +213,7 @@ pub(super) fn reconnect(world: &World, number: usize) {
             }
             state.report_connection(number, former, now);
         }
-        // A server may take the session up and be lost before it serves it.
+        // A server may take the session up and be lost before serving it.
         let serves = !(regrants && lives && !deposed && state.random.one_in(4));
         let client = &mut state.clients[number];
         client.link.deposed = deposed;
@@ -252,8 +252,8 @@ fn report_taking_up(world: &World, number: usize) {
     saw("resumed-but-not-served");
 }
 
-/// In some runs, chooses a client for which every server takes its session up, but answers nothing. Returns it
-/// with the znodes of its session.
+/// In some runs, chooses a client whose session every server takes up without answering anything. Returns it with the
+/// znodes of its session.
 pub(super) fn choose_unserved(world: &World) -> Option<(usize, Vec<String>)> {
     if world.profile.on_wire || !world.profile.faults.regrants {
         return None;
@@ -292,8 +292,8 @@ pub(super) fn take_up_unserved(world: &World, number: usize) {
     report_taking_up(world, number);
 }
 
-/// Fires watches on changes that the client knows already. A client that sets its watches again may receive
-/// such events.
+/// Fires watches for changes that the client already knows of. A client that sets its watches again may receive such
+/// events.
 fn fire_watches(world: &World, number: usize) {
     let session = world.state().clients[number].simulated.session_id();
     for path in requests(world) {
@@ -333,7 +333,7 @@ pub(super) fn change_leader_at_any_time(world: &World) {
     let cut_off = {
         let mut state = world.state();
         let cut_off = !state.random.one_in(4);
-        // A change would give clients that are to stay cut off more time.
+        // A change would give more time to clients that are to stay cut off.
         if state.clients.iter().any(|client| client.link.stays_cut_off(world.now())) {
             return;
         }
@@ -349,7 +349,7 @@ pub(super) fn change_leader_at_any_time(world: &World) {
 pub(super) fn perhaps_change_leader_of_owner(world: &Arc<World>, client: usize, owner: &Arc<Request>) {
     let strikes = {
         let mut state = world.state();
-        // A change would give clients that are already cut off more time.
+        // A change would give more time to clients that are already cut off.
         let is_cut_off = state.clients[client].link.partitioned
             || state.clients.iter().any(|client| client.link.stays_cut_off(world.now()));
         let is_possible = world.in_trouble() && world.profile.faults.regrants && !is_cut_off;
@@ -375,7 +375,7 @@ fn hold_while_owning(world: &Arc<World>, owner: &Arc<Request>) {
     pause_thread(Wait::Until(Box::new(move || !owner.is_owner() || !world.in_trouble())));
 }
 
-/// Where links stall, often makes an owner hold its lock for as long as it may while a stall comes.
+/// If links may stall, often makes an owner hold its lock for as long as it may, so that a stall can come meanwhile.
 pub(super) fn perhaps_hold_through_stalls(world: &Arc<World>, owner: &Arc<Request>) {
     let is_possible = world.in_trouble() && world.profile.faults.stalls;
     if is_possible && !world.state().random.one_in(4) {
@@ -417,8 +417,8 @@ fn stall(world: &World, number: usize) {
     world.note(format!("the leader's link to the server of client {number} stalls for {length:?}"));
 }
 
-/// Ends the stall. Often the answers that were held up arrive while the server crashes, with all its reports
-/// of that time.
+/// Ends the stall. Often the server then crashes: the answers that were held up still arrive, but all its reports from
+/// that time are lost.
 ///
 /// This is done to owners only, because docs/guarantees.md names two limits: a lock that is *taken* by a write
 /// which such a stall held up, and any such stall behind an observer master.
@@ -461,7 +461,7 @@ pub(super) fn owns(world: &World, client: usize) -> bool {
     holds.iter().any(Hold::is_owner) || locks.iter().any(|lock| lock.is_owner())
 }
 
-/// Changes the leader while these clients are cut off. Every server ends the connections of the others.
+/// Changes the leader while these clients are cut off. Every server ends the connections of the other clients.
 fn change_leader(world: &World, cut_off: Vec<usize>) {
     let now = world.now();
     for client in &cut_off {

@@ -1,7 +1,7 @@
 //! Tasks that wait for locks, each on the thread of a user, and give up at any moment.
 //!
-//! An executor may poll a future without having been woken, and with another waker each time. It may also poll
-//! the future in the waker itself.
+//! An executor may poll a future without having been woken, and with a different waker each time. It may also poll the
+//! future in the waker itself.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,17 +18,17 @@ use super::world::World;
 use crate::LockGuard;
 use crate::time::Moment;
 
-/// What is known of a waker. It outlives the waker.
+/// What is known of a waker. This record outlives the waker.
 #[derive(Default)]
 pub(super) struct Signal {
     /// The name of the thread on which the task runs.
     thread: String,
     is_woken: AtomicBool,
-    /// How many threads wake the task now: several of its latches may be set.
+    /// How many threads are waking the task now; several of its latches may be set.
     wake_ups: AtomicUsize,
     /// Whether the future is gone, or has another waker.
     is_over: AtomicBool,
-    /// Whether the task waits no longer.
+    /// Whether the task no longer waits.
     has_given_up: AtomicBool,
     waker: OnceLock<Weak<Task>>,
     /// Another task that the waker waits for.
@@ -141,7 +141,7 @@ struct Inline<T> {
 }
 
 impl<T: Send + 'static> Inline<T> {
-    /// Polls the future, unless another thread does so and will poll it again.
+    /// Polls the future, unless another thread is polling it and will poll it again.
     fn poll(self: &Arc<Self>) {
         self.again.store(true, Ordering::Release);
         while self.again.swap(false, Ordering::AcqRel) {
@@ -204,7 +204,7 @@ impl User {
         mut is_ready: Option<Condition>,
     ) -> Option<T> {
         let mut signals = Vec::new();
-        // A waker may panic when it is dropped, and thus the future, too.
+        // A waker may panic when it is dropped, so dropping the future may panic, too.
         let output = application::survive(|| {
             let mut future = pin!(future);
             loop {

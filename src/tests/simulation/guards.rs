@@ -20,7 +20,7 @@ use crate::locks::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, ReentrantLoc
 use crate::time::Moment;
 use crate::{BlockingWriteLock, CancelToken, ErrorReason, LockError, LockGuard, LossReason, Session, Wait};
 
-/// The way of acquiring a lock in which a task waits for it.
+/// Of the ways to acquire a lock, the one in which a task waits for it.
 const TASK: u64 = 3;
 
 /// Returns a condition that holds once the flag is set.
@@ -307,7 +307,7 @@ impl User {
 
     /// Like `close_sometimes`, for any lock.
     ///
-    /// Returns a flag that is set when it is closed.
+    /// Returns a flag that is set when the lock is closed.
     pub(super) fn sometimes_close(&self, close: impl FnOnce() + Send + 'static) -> Arc<AtomicBool> {
         let closed = Arc::new(AtomicBool::new(false));
         if self.world.in_trouble() && self.world.state().random.one_in(16) {
@@ -330,7 +330,8 @@ impl User {
         });
     }
 
-    /// Sometimes closes a lock for which a task waits, or its session while it is being replaced.
+    /// Sometimes closes a lock for which a task waits, or closes the lock's session while the session is being
+    /// replaced.
     pub(super) fn close_while_a_task_waits(
         &self,
         closed: &Arc<AtomicBool>,
@@ -548,8 +549,8 @@ impl User {
         self.check_guards(guards);
     }
 
-    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed. Returns
-    /// `false` at once if the hold has no limit, or if the run calms down.
+    /// Holds until the very moment at which the hold ends, perhaps before the library has noticed. Returns `false` at
+    /// once if the hold has no limit, or if the run has calmed down.
     fn hold_beyond_the_limit(&self, guards: &[&LockGuard]) -> bool {
         let is_limited = |guard: &&&LockGuard| guard.request().max_hold().is_some();
         let in_trouble = self.world.in_trouble();
@@ -619,8 +620,8 @@ impl User {
         }
     }
 
-    /// Checks that whatever a call without a guard has left is deleted before time passes, unless something
-    /// delays that.
+    /// Checks that whatever was left by a call that returned no guard is deleted before time passes, unless something
+    /// delays the deletion.
     pub(super) fn check_that_nothing_is_held(&self, tag: &str) {
         let profile = &self.world.profile;
         if !profile.is_prompt() {

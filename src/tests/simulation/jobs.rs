@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Records that the job has succeeded here; the key was marked after the record `before` was taken.
+    /// Records that the job has succeeded. The key was marked after the record `before` was taken.
     fn end_job(&self, key: usize, before: JobRecord) {
         let mut state = self.state();
         let record = &mut state.jobs[key];

@@ -81,18 +81,18 @@ impl Pings {
 /// The number of pings that a client library sends in a session timeout.
 const PING_DIVISOR: u32 = 6;
 
-/// What the ensemble knows of a session's activity. The leader ends the session. It learns of the session
-/// when the session starts or reconnects, and by the reports of the server that the client is connected to.
+/// What the ensemble knows of a session's activity. The leader ends the session. It learns of the session when the
+/// session starts or reconnects, and from the reports of the server that the client is connected to.
 #[derive(Debug)]
 pub(super) struct Heard {
     /// The time of the leader's latest news of the session, provided no report is lost.
     pub(super) last: Moment,
     /// The session timeout that the leader counts from then on.
     counts: Duration,
-    /// When the report of a server that the session has left arrives, and the session timeout in it. The
-    /// report counts if no later news comes after it.
+    /// When a report arrives from a server that the session has left, and the session timeout in that report. The
+    /// report counts unless news arrives after it.
     late: Option<(Moment, Duration)>,
-    /// How much later than it could the leader ends the session.
+    /// How long after the earliest possible moment the leader ends the session.
     pub(super) grace: Duration,
     /// When the session connected. The leader learned this immediately.
     connected: Moment,
@@ -168,8 +168,8 @@ impl Heard {
         self.late.take_if(|(at, _)| *at <= now);
     }
 
-    /// Returns the news and the session timeout from which the leader counts, if no news follows that which is already
-    /// on its way.
+    /// Returns the time of the news from which the leader counts, and the session timeout that it counts, provided that
+    /// no news follows beyond what is already on its way.
     fn end(&self) -> (Moment, Duration) {
         match self.late {
             Some((at, granted))
@@ -196,7 +196,7 @@ impl Heard {
         }
     }
 
-    /// Makes a report of all activity so far to the leader. It may still be lost.
+    /// Reports all activity so far to the leader. The report may still be lost.
     fn report(&mut self, granted: Duration) {
         let Some(newest) = self.active.back().copied().filter(|newest| *newest >= self.last) else { return };
         self.record_news(newest, granted);
@@ -205,8 +205,8 @@ impl Heard {
         }
     }
 
-    /// Loses the report of the client's server, which crashes. It made its last report this long before
-    /// `now`.
+    /// Loses what the client's server had not yet reported when it crashed. The server made its last report this long
+    /// before `now`.
     fn lose_a_report(&mut self, made_before: Duration, now: Moment, was_always_active: bool) {
         let report = now.before(made_before);
         self.active.retain(|active| *active <= report);
@@ -436,8 +436,8 @@ impl ClientState {
         self.session_timeout.min(self.known_timeout)
     }
 
-    /// Returns whether the session timeout is longer than when the session was created. A new leader forgets
-    /// that.
+    /// Returns whether the session timeout is longer than when the session was created. A new leader forgets the longer
+    /// timeout.
     pub(super) fn has_a_raised_timeout(&self) -> bool {
         self.session_timeout > self.created_timeout
     }

@@ -29,7 +29,7 @@ pub(super) struct LockRecord {
     pub(super) last: Option<Callback>,
     /// How long it may be held at most.
     pub(super) max_hold: Option<Duration>,
-    /// The znode with which it was last seen to own, and the moment since which it owned.
+    /// The znode with which it was last seen to own, and the moment at which that ownership began.
     pub(super) owned: Option<(String, Moment)>,
     /// Whether the holder has been notified of a revocation request.
     pub(super) revocation_notified: bool,
@@ -113,8 +113,8 @@ pub(super) fn new_lock(world: &Arc<World>, client: usize, session: &Session, dir
 
 /// The options of a new lock.
 pub(super) fn options(world: &World) -> LockOptions {
-    // The default is the host and the process. The bytes on the wire, and thus the run, would depend on the
-    // lengths of their names.
+    // The default names the host and the process, so the number of bytes on the wire, and thus the run, would depend on
+    // the lengths of these names.
     let options = LockOptions::new().data("host/12345").retry(world.state().random.of(&retry_policies()));
     let is_limited = world.profile.limits_holds && world.state().random.one_in(2);
     let options = match is_limited {
@@ -257,7 +257,7 @@ impl RecordingListener {
         (!true_reason).then(|| format!("{callback:?} without cause"))
     }
 
-    /// Sometimes makes the callback act itself.
+    /// Sometimes makes the callback itself act on the lock.
     fn act(&self, world: &Arc<World>) {
         let replaces_itself =
             world.profile.misbehaves && world.in_trouble() && world.state().application.one_in(8);

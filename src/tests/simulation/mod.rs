@@ -18,7 +18,7 @@
 //! - Owners read and write a register, in [turns].
 //! - In many runs without the network of bytes, users also run [jobs](jobs) once and [commit](transactions)
 //!   changes.
-//! - Some links of that network are narrow, and users start more calls than those can transmit.
+//! - Some links of that network are narrow, and users start more calls than such links can transmit.
 //! - On that network, users also make [records], and some clients know only a load balancer.
 //! - The servers' clocks run as fast as a client's, or faster or slower.
 //! - In some runs, holds have a time limit.

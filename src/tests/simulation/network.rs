@@ -110,7 +110,7 @@ impl Wire {
         result
     }
 
-    /// Makes a call on the scheduler's thread. This is allowed only while a session is opened.
+    /// Makes a call on the scheduler's thread. This is allowed only while a session is being opened.
     fn call_outside(
         &self,
         what: &str,
@@ -240,8 +240,8 @@ impl Wire {
         arrival.stamp
     }
 
-    /// Sometimes the server crashes with its reply, before it reports the session's activity. Most often it
-    /// does so when the reply would seem to prove something.
+    /// Sometimes crashes the server right after its reply, before it reports the session's activity. This happens most
+    /// often when the reply would seem to prove something.
     fn perhaps_lose_the_server(&self, path: &str) {
         let faults = self.world.profile.faults;
         if !self.world.in_trouble() || !(faults.deaths || faults.slow_replies) {

@@ -1,5 +1,5 @@
-//! [`Profile`]: the shape of a seed's run: the number of participants, the possible faults, and the
-//! likelihood of each kind of step.
+//! [`Profile`]: the shape of a seed's run, which is the number of participants, the possible faults, and the likelihood
+//! of each kind of step.
 
 use std::time::Duration;
 
@@ -58,19 +58,19 @@ pub(super) struct Profile {
     pub(super) denies_at_once: bool,
     /// Whether jobs run once and owners commit. The network of bytes has no transactions.
     pub(super) transacts: bool,
-    /// Whether servers mostly grant a longer timeout than when the session was created, from the beginning.
+    /// Whether, from the beginning of the run, servers mostly grant a longer timeout than when the session was created.
     pub(super) raises: bool,
     pub(super) mostly_jobs: bool,
     /// How many calls of a session may be in flight before others wait.
     pub(super) window: usize,
-    /// Whether the clients' links transmit slowly and some users start more calls than that. Only the network
-    /// of bytes has such links.
+    /// Whether the clients' links transmit slowly and some users start more calls than these links can transmit. Only
+    /// the network of bytes has such links.
     pub(super) is_narrow: bool,
     /// Whether those links transmit slowly to the clients, too.
     pub(super) is_narrow_down: bool,
     /// Whether each server's link to the leader transmits slowly.
     pub(super) is_narrow_to_leader: bool,
-    /// Whether the clients know one address only, behind which a load balancer chooses a server.
+    /// Whether the clients know only one address, behind which a load balancer chooses a server.
     pub(super) balances: bool,
     /// Whether servers pause before they read what a client has sent, and resume much later.
     pub(super) holds_back: bool,
@@ -95,7 +95,7 @@ pub(super) struct Faults {
     pub(super) deletions: bool,
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
-    /// Whether servers crash with their last reply.
+    /// Whether servers crash right after a reply.
     pub(super) deaths: bool,
     /// Whether servers grant another session timeout at a reconnect.
     pub(super) regrants: bool,
@@ -304,7 +304,7 @@ impl Profile {
             fault: 1,
             ..self.weights
         };
-        // These faults would end most leases before then.
+        // These faults would end most leases early.
         (self.faults.deaths, self.faults.slow_replies) = (false, false);
         (self.faults.deposed, self.faults.pauses) = (false, false);
     }

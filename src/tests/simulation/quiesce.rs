@@ -15,8 +15,8 @@ use crate::session::Core;
 /// The maximum wait without faults: enough for all attempts to join and for the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// After this many session timeouts, nothing is left of a client that cannot authenticate. First its lease
-/// ends, then an attempt to close the session, which renews the session, and then the session.
+/// After this many session timeouts, nothing is left of a client that cannot authenticate. First its lease ends; then
+/// it tries to close the session, which renews the session; finally the session ends.
 const LOCKED_OUT: u32 = 3;
 
 /// How soon an owner with contact must notice what another client did to its znode.
@@ -41,7 +41,7 @@ fn pass(scheduler: &mut Scheduler<'_>, length: Duration) -> Verdict {
     pass_until(scheduler, length, |_| false)
 }
 
-/// Lets time pass without faults until `holds`, but no longer than `most`.
+/// Lets time pass without faults until `holds` returns `true`, but for no longer than `most`.
 fn pass_until(scheduler: &mut Scheduler<'_>, most: Duration, holds: impl Fn(&World) -> bool) -> Verdict {
     let until = scheduler.world.now().after(most);
     settle(scheduler)?;
@@ -229,7 +229,7 @@ fn check_that_deletions_are_noticed(world: &World) -> Verdict {
 /// Returns the owners that another client asked to release, each with its znode.
 fn owners_asked_to_release(world: &World) -> Vec<(usize, Option<String>)> {
     let owners = DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, lock)| (number, lock.id()));
-    // The names do not tell: a recreated request may have the same name as the request that was asked.
+    // The names are not enough: a recreated request may have the same name as the request that was asked.
     let is_asked = |id: &str| world.zookeeper.data(id).is_some_and(|data| data == b"unlock");
     owners.filter(|(_, id)| id.as_deref().is_some_and(is_asked)).collect()
 }
@@ -249,7 +249,7 @@ fn check_that_owners_are_notified(world: &World, owners: &[usize]) -> Verdict {
     let state = world.state();
     for number in owners {
         let LockRecord { last, in_callback, .. } = state.locks[*number];
-        // The next callback waits for one that still runs.
+        // The next callback waits for a callback that is still running.
         if last != Some(Callback::Acquired) && !in_callback {
             return Err(format!("lock {number} is owned, but its last callback was {last:?}"));
         }
@@ -332,7 +332,7 @@ fn unreported_end(world: &World) -> Option<String> {
     Some(format!("lock {number} was never notified of its end"))
 }
 
-/// Returns a request that is left of a session that has not ended.
+/// Returns a request that is left behind by a session that has not ended.
 fn request_left(world: &World) -> Option<String> {
     let ended =
         |client: &ClientState| client.core.upgrade().is_none_or(|core| core.snapshot().end_reason.is_some());

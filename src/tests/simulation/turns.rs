@@ -23,16 +23,16 @@ const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];
 /// How long a client may rely on a watch alone, in addition to session timeouts.
 const ROUTINE: Duration = Duration::from_secs(30);
 
-/// The number of session timeouts in addition. The client may want its connection idle, and a proof of life
-/// and other work take time.
+/// The number of additional session timeouts. The client may want its connection idle, and a proof of life and other
+/// work take time.
 const TIMEOUTS: u32 = 3;
 
 /// A request whose turn has come.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
-    /// Since when it has had its turn without any disturbance of its client.
+    /// When its turn came, or when its client was last disturbed after that.
     pub(super) since: Moment,
-    /// The connection of its client at that time, and how often it had been held up by then.
+    /// The connection of its client at that time, and how often the client had been held up by then.
     connection: Option<(u64, u64)>,
     /// The version of the register just before its turn came.
     register: i32,
@@ -116,8 +116,8 @@ impl World {
         true
     }
 
-    /// A former owner may write in the same step, and the new owner need not see that. So the register before
-    /// this step counts.
+    /// A former owner may write in the same step, and the new owner need not see that write. So the version before this
+    /// step counts.
     fn new_turn(&self, path: &str) -> Turn {
         let versions = &self.state().register_versions;
         let register = register_of(path).and_then(|register| versions.get(register).copied());
@@ -128,7 +128,7 @@ impl World {
         self.zookeeper.stat(register).map_or(0, |stat| stat.version)
     }
 
-    /// Checks that no lock whose turn has come waits, undisturbed, for longer than until a routine check.
+    /// Checks that no lock whose turn has come waits undisturbed beyond the next routine check.
     pub(super) fn check_turns(&self) -> Option<String> {
         let now = self.now();
         let waiting: Vec<(usize, Arc<_>)> = {
@@ -138,7 +138,7 @@ impl World {
         };
         for (number, lock) in waiting {
             let current = lock.request();
-            // A session that has ended takes its requests along as soon as a worker is free.
+            // A session that has ended drops its requests as soon as a worker is free.
             let lives = |request: &Arc<Request>| request.core().snapshot().end_reason.is_none();
             let waits = current.is_some_and(|request| lives(&request) && !request.has_ended());
             let Some(id) = lock.id().filter(|_| waits) else { continue };
@@ -186,8 +186,8 @@ impl ClientState {
 }
 
 impl User {
-    /// Reads and writes the register of the directory, as an owner does with what the lock protects. It must
-    /// see what its predecessors wrote.
+    /// Reads and writes the register of the directory, as an owner does with what the lock protects. The owner must see
+    /// what its predecessors wrote.
     pub(super) fn use_register(&self, guard: &LockGuard) {
         let (request, znode) = (guard.request(), guard.id());
         let turn = self.world.state().turns.get(znode).cloned();

@@ -74,7 +74,7 @@ pub(super) struct State {
     pub(super) tentative: BTreeSet<String>,
     /// Znodes created by requests that a client had sent on a connection that it has left.
     pub(super) late: BTreeSet<String>,
-    /// The sessions of the requests that another client asked for a release.
+    /// The sessions of the requests that another client asked to release.
     pub(super) asked: BTreeSet<i64>,
     /// Requests that a revoker may take away.
     pub(super) revoked: BTreeSet<String>,
@@ -102,7 +102,7 @@ pub(super) struct State {
     pub(super) commits: Commits,
     /// How many znodes were created with each request's data.
     pub(super) created: BTreeMap<Vec<u8>, usize>,
-    /// The records that were created and deleted for good, and how many there have been in total.
+    /// The records that were created and permanently deleted, and how many there have been in total.
     pub(super) taken_records: BTreeSet<String>,
     pub(super) records_so_far: usize,
     /// How often the clock has jumped so far.
@@ -151,7 +151,7 @@ pub(super) struct ClientState {
     pub(super) link: Link,
     /// How many listings have been made whose replies have not arrived.
     pub(super) listings: u32,
-    /// Since when it has owned something, as far as the checks have noted that.
+    /// When it began to own something, as far as the checks have noted that.
     pub(super) owns_since: Option<Moment>,
     /// Whether its connection wants to be idle, because the client library pings only then.
     pub(super) wants_idle: bool,

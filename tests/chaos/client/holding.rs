@@ -161,7 +161,7 @@ impl Contender {
     }
 
     /// Checks that the loss is reported and that ownership does not return. In between, the former owner writes once
-    /// more, immediately or later, as an application would that does not check.
+    /// more, immediately or later, as an application that does not check would.
     fn check_after_loss(&mut self, holding: &Holding, held: &dyn Held) {
         let lock = holding.lock;
         let mut reported = None;
@@ -230,8 +230,8 @@ impl Contender {
         let line = format!("write {lock} {sequence} {token_text} {} {}", self.index, self.thread);
         let answer = self.send(&line);
         if let Some(why) = answer.trim().strip_prefix("refused ") {
-            // Checked after the answer: if this thread still owns now, it has owned at the same time as a later
-            // owner.
+            // Checked after the answer: if this thread still owns the lock now, it owned the lock at the same time as a
+            // later owner.
             let believed = believed_before && held.is_owner();
             self.note(&format!(
                 "refused lock={lock} sequence={sequence} believed={} before={} {why}",

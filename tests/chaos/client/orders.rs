@@ -65,7 +65,7 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// Connects to the conductor. Also returns the number of this start of the client.
+    /// Connects to the conductor. Also returns how often this client has been started, including this time.
     pub fn call(orders: &Orders) -> (Arc<Conductor>, u64) {
         let mut line = UnixStream::connect(&orders.socket).expect("the conductor listens");
         writeln!(line, "client {} {}", orders.index, std::process::id()).expect("the conductor listens");

@@ -37,7 +37,7 @@ use crate::support::wait::scaled;
 /// The exit status of an interrupted program.
 const INTERRUPTED: u8 = 130;
 
-/// How many runs there are at most, until one proves something.
+/// The maximum number of runs until one proves something.
 const TRIES: u64 = 3;
 
 /// What a run shows about the promises.

@@ -1,12 +1,12 @@
 //! A second opinion on a history, from the linearizability checker of the library `stateright`.
 //!
-//! Each hold is two operations: the request is granted at some moment up to the first sight of ownership, and
-//! gives the lock back at some moment after the last sight. The history is right if these operations can be put
-//! into an order that a lock allows, in which no operation comes before one that had ended when it began. The
-//! sequence numbers are the fencing tokens: the lock grants in their order.
+//! Each hold is two operations: the request is granted at some moment up to the first sight of ownership, and gives the
+//! lock back at some moment after the last sight. The history is right if these operations can be put into an order
+//! that a lock allows, in which each operation comes after all those that had already ended when it began. The sequence
+//! numbers are the fencing tokens: the lock grants in their order.
 //!
-//! The library tries orders, so the history is cut into short pieces. It is cut at moments at which no hold is
-//! about to end, when it is known who holds the lock.
+//! The library tries one order after another, so the history is cut into short pieces. It is cut at moments at which no
+//! hold is about to end, when it is known who holds the lock.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{History, Hold, HoldEnd};
 use crate::clock::seconds;
 use crate::plan::{LOCKS, PERMITS, SEMAPHORE};
 
-/// The smallest number of holds in a piece, where the history can be cut.
+/// The number of holds in a piece. A piece is longer if the history cannot be cut there.
 const PIECE: usize = 8;
 
 /// The largest number of holds in a piece. The library takes too long for longer pieces.

@@ -121,7 +121,7 @@ pub struct History {
     pub waits: Vec<Wait>,
     pub stalls: Vec<Stall>,
     pub accesses: Vec<Access>,
-    /// The number of each error of waits and connection attempts, and of other remarks, by name.
+    /// How often each error of a wait or a connection attempt and each other remark occurred, by name.
     pub remarks: HashMap<String, usize>,
     /// Writes that the register refused although the sender owned the lock before and after, as far as it knew.
     pub believing: Vec<String>,

@@ -121,8 +121,8 @@ impl Injection {
         }
     }
 
-    /// Stops a server and makes its clients leave it while it has unread requests of theirs. They move to the
-    /// other servers, and some try the stopped one in between.
+    /// Stops a server and makes its clients leave it while it has unread requests from them. They move to the other
+    /// servers, and some try the stopped one in between.
     fn leave_server(&self, world: &World, server: usize, pause: impl Fn(Duration)) {
         world.ensemble.pause(server);
         for _ in 0..self.length.as_millis() / BETWEEN_CUTS.as_millis() {
@@ -156,8 +156,8 @@ impl Injection {
         }
     }
 
-    /// Makes an owner release, and kills a server while its clients learn of that. Another server, which these
-    /// clients then come to, has not applied the release yet.
+    /// Makes an owner release, and kills a server while its clients learn of that. Another server, to which these
+    /// clients then move, has not applied the release yet.
     fn kill_at_a_handover(&self, world: &World, server: usize, owner: usize) {
         let ensemble = &world.ensemble;
         let mut others = (0..ensemble.size()).filter(|other| *other != server);

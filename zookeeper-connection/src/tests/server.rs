@@ -98,7 +98,7 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(super) struct Client {
     pub(super) stream: Box<dyn Stream>,
     frames: Frames,
-    /// A frame that was read, but is yet to be handled.
+    /// A frame that has been read but not yet handled.
     unread: Option<Vec<u8>>,
     seen: Sender<Seen>,
 }
@@ -155,8 +155,8 @@ impl Client {
         Some(request)
     }
 
-    /// Answers the ping that shows the client of a new session that it is admitted. If another request comes first,
-    /// leaves that request to the next `read`.
+    /// Answers the ping by which the client of a new session learns that it is admitted. If another request comes
+    /// first, leaves that request to the next `read`.
     pub(super) fn answer_first_ping(&mut self) -> Option<()> {
         let frame = self.read()?;
         match Request::decode(&frame).unwrap() {

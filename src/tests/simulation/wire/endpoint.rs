@@ -1,4 +1,5 @@
-//! [`Endpoint`]: a client's end of the network: the machine and its transports, driven as by the I/O thread.
+//! [`Endpoint`]: a client's end of the network, with the machine and its transports, driven as the I/O thread would
+//! drive them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -37,7 +38,7 @@ pub(in crate::tests::simulation) struct Endpoint {
     pub(super) late: Vec<Transport>,
     /// The servers in the order in which they are tried.
     pub(super) servers: Vec<usize>,
-    /// Whether the client knows one address only, behind which a load balancer chooses one of the servers.
+    /// Whether the client knows only one address, behind which a load balancer chooses one of the servers.
     pub(super) is_balanced: bool,
     /// Whether some names have no address.
     misses_addresses: bool,
@@ -56,7 +57,7 @@ pub(in crate::tests::simulation) struct Endpoint {
     pub(super) next_server: Option<usize>,
     pub(super) contact: Contact,
     pub(super) has_ended: bool,
-    /// The grant that the client has last reported.
+    /// The grant that the client reported last.
     pub(super) granted: Granted,
     /// The tick that the probe of the connection will find.
     pub(super) probe: Option<Duration>,
@@ -111,7 +112,8 @@ impl Endpoint {
         self.change_servers(servers, true);
     }
 
-    /// Changes the list of servers, as the answers of the name service do. Not all names may have an address.
+    /// Changes the list of servers, as the answers of the name service do. Unless `are_all`, some names have no
+    /// address.
     pub(super) fn change_servers(&mut self, servers: Vec<usize>, are_all: bool) {
         (self.servers, self.next) = (servers, 0);
         // A loss that is about to be reported was caused by the servers known before.
@@ -165,8 +167,8 @@ impl Endpoint {
     pub(super) fn remove_watches(&mut self, path: &str) {
         self.machine.remove_watches(path);
         let was_watched = self.ledger.watched.remove(path);
-        // Without a request for the server, either the watch was removed before it was set again, or its event
-        // has come and may be on its way to the session.
+        // If the machine has no request for the server, either the watch was removed before it was set again, or its
+        // event has come and may be on its way to the session.
         if was_watched && self.machine.outgoing().is_empty() {
             let known = self.transport.as_mut().and_then(|transport| transport.peer.at_greeting.as_mut());
             if let Some(known) = known {
@@ -248,7 +250,7 @@ impl Endpoint {
         }
         let position = self.next % self.servers.len();
         if position == 0 {
-            // Each round has another order.
+            // Each round has a different order.
             for last in (1..self.servers.len()).rev() {
                 self.servers.swap(last, random.index(last + 1));
             }

@@ -33,7 +33,7 @@ pub(super) enum Mode {
     /// what was sent before a write, from the state before the stall, and nothing else. It serves no further
     /// session, and the leader gets no report from it.
     CutFromLeader,
-    /// It answers pings but no longer any other request.
+    /// It still answers pings, but no other requests.
     PingsOnly,
     /// It takes sessions up, but answers the first request by demanding another kind of authentication.
     Demanding,
@@ -72,7 +72,7 @@ pub(super) struct Server {
     pub(super) mode: Mode,
     /// The state that it has applied; `None` if it has applied everything.
     pub(super) view: Option<Arc<View>>,
-    /// Since when it has served without a fault; `None` if it does not serve.
+    /// When it began to serve without a fault; `None` if it does not serve.
     pub(super) well_since: Option<Moment>,
     /// The moment before which it does not recover while faults occur.
     pub(super) paused_until: Moment,

@@ -43,7 +43,7 @@ enum Fault {
     ChangeTickets,
 }
 
-/// Injects a fault at a client's connection or at a server.
+/// Injects a fault into a client's connection or a server.
 pub(in crate::tests::simulation) fn inject(world: &World) {
     let mut possible = possible(world.profile.faults, world.profile.sasl);
     if world.profile.holds_back {
@@ -157,7 +157,7 @@ fn half_close(world: &World, client: usize) {
     });
 }
 
-/// Changes the servers that a client knows, unless it knows a load balancer only.
+/// Changes the servers that a client knows, unless it knows only a load balancer.
 fn change_servers(world: &World, number: usize) {
     let now = world.now();
     let mut state = world.state();
@@ -273,8 +273,8 @@ pub(super) fn end_stall(world: &World) {
     wired.for_each(|wired| wired.disturb(now));
 }
 
-/// Makes a server fail. If its process ends or is restarted, its connections end, and whatever it has not reported of
-/// its sessions is lost.
+/// Makes a server fail. If its process ends or is restarted, its connections end, and whatever it has not reported
+/// about its sessions is lost.
 fn break_server(world: &World, server: usize, mode: Mode) {
     if world.state().ensemble.servers[server].mode != Mode::Serving {
         return;
@@ -367,8 +367,8 @@ pub(super) fn perhaps_stall_link(world: &World, client: usize) {
     }
 }
 
-/// Ends the stall of the link of a client's server. Often the server crashes with its reports just after it
-/// has passed on what was held up.
+/// Ends the stall of the link of a client's server. Often the server crashes just after it has passed on what was held
+/// up, and its reports are lost.
 pub(in crate::tests::simulation) fn end_link_stall(world: &World, client: usize) {
     let (server, crashes) = {
         let mut state = world.state();
@@ -425,9 +425,9 @@ fn resume_link(world: &World, server: usize) {
     state.clients.iter_mut().for_each(|client| disturb(client, now));
 }
 
-/// The server passes on what was held up, and crashes before it reports anything. The replies reach clients
-/// that own a lock, and these are then cut off. Others get nothing: docs/guarantees.md names as a limit that a
-/// lock is *taken* by a write that such a stall held up. Behind an observer master, any such stall is a limit.
+/// The server passes on what was held up, and crashes before it reports anything. The replies reach clients that own a
+/// lock, and these are then cut off. Others get nothing, because docs/guarantees.md names two limits: a lock that is
+/// *taken* by a write that such a stall held up, and any such stall behind an observer master.
 fn die_after_stall(world: &World, server: usize) {
     let clients = heard_by(&world.state(), server);
     let is_observer = |client: &usize| world.state().clients[*client].link.heard.observer;
@@ -494,8 +494,8 @@ pub(super) fn have_a_well_server(world: &World) {
     }
 }
 
-/// Sometimes the server crashes with its reply, before it reports the session's activity. Most often it does
-/// so when the reply would seem to prove something.
+/// Sometimes crashes the server right after its reply, before it reports the session's activity. This happens most
+/// often when the reply would seem to prove something.
 pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) {
     let is_possible = world.in_trouble() && world.profile.faults.deaths;
     let one_in = if is_proof { 4 } else { 16 };
@@ -558,7 +558,7 @@ impl Held {
     }
 }
 
-/// Sometimes pauses a server before it reads a connect request. It may renew the session late.
+/// Sometimes pauses a server before it reads a connect request. The server may then renew the session late.
 pub(super) fn perhaps_hold_back_connect(world: &World, client: usize) {
     if hold_back(world, client, 12) {
         saw("connect-request-held-back");
@@ -640,7 +640,7 @@ pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
         let server = &mut state.ensemble.servers[server];
         server.well_since = server.well_since.map(|_| now);
         if server.mode == Mode::CutFromLeader {
-            // It has another link to the next leader.
+            // It gets a new link to the next leader.
             server.held_up.clear();
             server.recover(now);
         }
@@ -680,8 +680,8 @@ fn send_all_events(world: &World, server: usize) {
     }
 }
 
-/// Ends all faults. Connections whose packets are swallowed stay so. Frames that trickle in now arrive at once: byte by
-/// byte, each reply would be in time, and keep a client on its connection for long.
+/// Ends all faults. Connections whose packets are swallowed stay that way. Frames that trickle in now arrive at once:
+/// byte by byte, each reply would come in time but would keep the client on its connection for a long time.
 pub(in crate::tests::simulation) fn stop(world: &World) {
     let (servers, clients) = {
         let state = world.state();

@@ -84,7 +84,7 @@ pub(super) enum Meaning {
     },
     /// A SASL token, or the end of the exchange.
     Token,
-    /// The server refuses the client by SASL, or because an authentication is missing.
+    /// The server refuses the client by SASL, or because authentication is missing.
     Refusal,
     /// The client must leave this connection.
     Garbage,

@@ -15,12 +15,12 @@
 //! stall, and no writes, and reports no session. Later it resumes, or it dies just after it has sent its owners
 //! what was held up. Paused servers resume in any order, and then read what their former clients have sent.
 //!
-//! Some clients know only one address, behind which a load balancer chooses a server at random. For others, the
-//! name service answers with other servers, or not for all names.
+//! Some clients know only one address, behind which a load balancer chooses a server at random. For others, the name
+//! service returns other servers, or has no address for some names.
 //!
-//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use SASL, or
-//! stop in the middle of the exchange, and tickets are late or missing. In half of these runs, when the
-//! faults have stopped, no server lets such a client in for a while. The client must lose its locks then.
+//! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use SASL, or stop in the
+//! middle of the exchange, and tickets are late or missing. In half of these runs, when the faults have stopped, no
+//! server lets such a client in for a while. The client must then lose its locks.
 //!
 //! In addition to the promises of every run:
 //! - What a client sends agrees with the frames that it has received: the session, its password, the last
@@ -59,7 +59,7 @@ use crate::client::ClientEvent;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event};
 
-/// The number of times that a session timeout exceeds the time until an unimpeded step is taken.
+/// The session timeout divided by the time until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;
 
 /// What a narrow link transmits at once, which is about two calls, and how many times in a session timeout it

@@ -46,10 +46,10 @@ pub(super) struct Peer {
     last_xid: i32,
     /// The meaning of each frame sent, by the position of its last byte.
     meanings: VecDeque<(u64, Meaning)>,
-    /// What the client knew when it learned that its session is served.
+    /// What the client knew when it learned that its session was served.
     pub(super) at_greeting: Option<Ledger>,
     pub(super) session: i64,
-    /// What the client has sent since then, before its first request.
+    /// What the server knows of the client from the SASL exchange.
     pub(super) identity: Identity,
     is_authenticated: bool,
     watched: Watched,
@@ -350,7 +350,7 @@ impl Front<'_> {
                 connection.authenticate(scheme, &String::from_utf8_lossy(auth));
                 return self.reply(XID_AUTH, Ok(Reply::Done), None);
             }
-            // A session that is closed needs no watches.
+            // A session that is being closed needs no watches.
             Control::SetWatches { .. } | Control::Close => {}
             _ => self.check_beginning(),
         }
@@ -409,7 +409,7 @@ impl Front<'_> {
         self.transport.peer.is_stuck
     }
 
-    /// Demands an authentication, ahead of the replies that the server owes.
+    /// Demands authentication, ahead of the replies that the server owes.
     fn demand_authentication(&mut self, xid: i32) {
         self.world.note(format!("server {} refuses client {}", self.transport.server, self.client));
         saw("authentication-demanded");
@@ -520,8 +520,8 @@ impl Front<'_> {
         });
     }
 
-    /// Returns the error with which the ensemble declines a write for now, if it does so while it denies the
-    /// client other things: a quota is exceeded, or the server has too many requests.
+    /// Returns the error, if any, with which the ensemble declines a write for now: a quota is exceeded, or the server
+    /// has too many requests. It does so only while it denies the client other things, too.
     fn declines(&self, call: &Call) -> Option<ZkError> {
         let mut state = self.world.state();
         let is_possible = self.world.now() < state.clients[self.client].denied_until;
@@ -645,8 +645,7 @@ impl Front<'_> {
                 ReplyHeader { xid: self.transport.peer.last_xid, zxid: self.zxid(), error: -101 }
                     .encode(&mut frame);
             }
-            // The reply to a request whose turn has not come.
-            // A denial may come out of turn.
+            // The reply to a request whose turn has not come. Not sent where denials may come out of turn.
             5 if !self.world.profile.denies_at_once => {
                 saw("reply-for-another-request");
                 let xid = self.transport.peer.last_xid.wrapping_add(2);

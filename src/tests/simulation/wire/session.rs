@@ -28,13 +28,13 @@ pub(in crate::tests::simulation) struct Wired {
     was_opened: bool,
     /// The connection that has the session. `None` before the session is opened, and after it has expired.
     pub(super) owner: Option<i64>,
-    /// The server of that connection. The leader knows only the server, and not the connection.
+    /// The server of that connection. The leader knows only the server, not the connection.
     pub(super) owned_by: usize,
     /// Of the servers that could report to the leader, the one that last heard from the session, and when.
     pub(super) heard_by: usize,
     last_touch: Moment,
     /// The last moment at which something other than a failed server kept the ensemble from hearing of the client, or
-    /// at which the client could not know that its server does not count. May lie ahead.
+    /// at which the client could not know that its server was cut off from the ensemble. May lie ahead.
     pub(super) clear_since: Moment,
     /// When the time limits of its calls last restarted, because something had held the calls up: for example,
     /// held-back bytes arrived, the process resumed, or a server recovered. May lie ahead.
@@ -112,7 +112,7 @@ impl Wired {
         Ticket(progress)
     }
 
-    /// Restarts time limits at this moment, because the client cannot act, or not be served, before.
+    /// Restarts the time limits at this moment, because until then the client cannot act or cannot be served.
     pub(in crate::tests::simulation) fn disturb(&mut self, until: Moment) {
         self.clear_since = self.clear_since.max(until);
         self.disturbed_at = self.disturbed_at.max(until);
@@ -139,7 +139,7 @@ impl Wired {
 }
 
 impl World {
-    /// Opens the session of a client. An earlier session, of which the client has not learned, is ended.
+    /// Opens the session of a client. Ends an earlier session of which the client has not learned.
     pub(super) fn open_session(&self, number: usize, transport: &Transport, asked: Duration) -> i64 {
         let now = self.now();
         {

@@ -1,5 +1,4 @@
-//! [`Transport`]: one connection between a client and a server: two streams of bytes, and what has happened
-//! to them.
+//! [`Transport`]: the two streams of bytes between a client and a server, and what has happened to them.
 
 use super::server::Peer;
 use crate::tests::simulation::random::Random;
@@ -100,7 +99,7 @@ impl Transport {
         self.end_down();
     }
 
-    /// Loses the server. Returns whether the client notices: perhaps nobody is left to answer it.
+    /// Loses the server. Returns whether the client notices. It does not if nothing is left to answer it.
     pub(super) fn lose_server(&mut self, random: &mut Random) -> bool {
         self.up.clear();
         self.up.has_ended = true;
