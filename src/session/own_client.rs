@@ -58,7 +58,7 @@ impl OwnClient {
         Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
     }
 
-    /// Returns the connection. A thread that locks its mutex must not hold another mutex.
+    /// Returns the connection. A thread that locks the connection's mutex must not hold any other mutex.
     fn connection(&self) -> &Connection {
         lock_order::assert_none_held();
         &self.connection
@@ -85,8 +85,8 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
         ConnectError::NotZooKeeper { servers, .. } => LockError::turned_away(
             ErrorReason::NotZooKeeper,
             &servers,
-            "the server is ClickHouse Keeper: when one of its servers stops, it ends that server's sessions before \
-             the clients notice, so two clients can own a lock; use ZooKeeper",
+            "the servers are ClickHouse Keeper: when one of them stops, its sessions end before their clients notice, \
+             so two clients can own a lock; use ZooKeeper",
         ),
         ConnectError::Cancelled { servers } => {
             LockError::of(ErrorReason::Cancelled, Operation::CONNECT, servers)
@@ -194,9 +194,9 @@ mod tests {
         ] {
             let mapped = of_connecting(error.clone(), TIMEOUT);
             assert!(mapped.to_string().contains(text), "{mapped}");
-            // Only `NoServer` is transient.
-            let is_transient = mapped.reason() == ErrorReason::NoServer;
-            assert_eq!(is_transient, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
+            // Only `Unreachable` becomes `NoServer`.
+            let has_no_server = mapped.reason() == ErrorReason::NoServer;
+            assert_eq!(has_no_server, matches!(error, ConnectError::Unreachable { .. }), "{mapped:?}");
         }
     }
 

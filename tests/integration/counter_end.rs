@@ -1,5 +1,5 @@
-//! Tests of what happens when a directory runs out of sequence numbers, on a server whose counter is close to
-//! the end.
+//! Tests of what happens when a directory runs out of sequence numbers. The server starts with a directory whose
+//! counter is close to its end.
 
 use std::fs;
 use std::thread;
@@ -20,7 +20,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
     let (mut numbers, mut owned_beyond) = (Vec::new(), 0);
     let begun = Instant::now();
     for round in 0.. {
-        // The first lock joins alone, so it may own the lock when the others join.
+        // The first request joins alone, so it may already own the lock when the others join.
         numbers.extend(join_at_once(&locks[..1]));
         numbers.extend(join_at_once(&locks));
         let owner = assert_one_owner_at_most(&locks);
@@ -41,7 +41,7 @@ fn at_most_one_owner_at_the_end_of_the_counter() {
     }
     let observer = Observer::at(&server);
     observer.await_children(dir, 0);
-    assert!(locks[0].lock().unwrap(), "a lone request must own");
+    assert!(locks[0].lock().unwrap(), "a lone request must own the lock");
     locks[0].unlock().unwrap();
     observer.delete(dir);
     assert!(locks[0].lock().unwrap());
@@ -76,7 +76,7 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
 fn assert_one_owner_at_most(locks: &[WriteLock]) -> Option<String> {
     let mut owners: Vec<_> =
         locks.iter().filter(|lock| lock.is_owner()).filter_map(|lock| lock.id()).collect();
-    assert!(owners.len() <= 1, "{owners:?} own at once");
+    assert!(owners.len() <= 1, "{owners:?} own the lock at the same time");
     owners.pop()
 }
 

@@ -11,7 +11,7 @@ use crate::path::is_absolute;
 use crate::path::path_of_child;
 use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 
-/// A call of a client.
+/// A call that a client makes.
 ///
 /// Paths begin with a slash, and are relative to the chroot of the connection, if it has one.
 ///

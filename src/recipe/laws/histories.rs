@@ -1,8 +1,8 @@
-//! The laws of the recipe rules over time: however a server numbers the requests, two owners never exclude each other,
-//! and no request waits forever.
+//! The laws of the recipe rules over time: however a server numbers the requests, two requests that exclude each other
+//! never own the lock at the same time, and no request waits forever.
 //!
-//! In a history, requests join the queue, list it, decide by their listing, wait, own and leave.
-//! The steps come in any order.
+//! In a history, requests join the queue, list it, decide from their listings, wait, become owners, and leave. The
+//! steps come in any order.
 
 use std::num::NonZeroU32;
 
@@ -17,9 +17,9 @@ const SCHEME: NamingScheme = NamingScheme::Recipe;
 /// The counter of a directory, as [`counter`](crate::recipe::counter) describes it.
 struct Counter {
     wraps: bool,
-    /// The tree's number.
+    /// The number in the server's tree, which counts only changes that are applied.
     applied: i32,
-    /// The number of the newest change in progress.
+    /// The number that the newest change in progress will give to the tree.
     under_way: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ enum Phase {
 enum WaitsFor {
     Nothing,
     ThisOne(String),
-    /// A change of these children.
+    /// Any change to the set of these children.
     AnyOf(Vec<String>),
 }
 
@@ -128,7 +128,7 @@ impl History {
 
     fn push(&mut self, access: Access, number: &str, phase: Phase) {
         self.created += 1;
-        // The names are unrelated to the order.
+        // The GUIDs do not sort in the order of the joins.
         let guid = Uuid::from_u64_pair(self.created.wrapping_mul(0x9e37_79b9_7f4a_7c15), self.created);
         let name = format!("{}{number}", access.prefix(guid));
         self.requests.push(Request { access, name, phase });
@@ -218,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        // Many cases, because requests meet in the wrong order in only a few histories.
+        // Many cases, because only in a few histories do requests meet whose numbers are out of order.
         #![proptest_config(ProptestConfig { cases: 8 * ProptestConfig::default().cases, ..Default::default() })]
 
         #[test]

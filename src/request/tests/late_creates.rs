@@ -146,12 +146,12 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     assert!(next_writer.is_owner());
 }
 
-/// Creates the reader's znode after the downgrade has apparently failed.
+/// Creates the reader's znode late, after any znode that the downgrade created is gone.
 fn create_late_reader(zk: &SimulatedZooKeeper, client: &SimulatedClient) {
     let log = zk.log();
     let reader = &log.iter().rfind(|call| call.path.starts_with(&format!("{DIR}/read-"))).unwrap().path;
     eventually("the reader's znode does not exist", || !zk.exists(reader));
-    // Only the session that owns an ephemeral znode can create it.
+    // An ephemeral znode belongs to the session that creates it, so the lock's own client must create this one.
     client.create(reader, b"", &client::Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
 }
 

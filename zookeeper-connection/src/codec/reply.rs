@@ -13,7 +13,7 @@ const MIN_RESULT: usize = 9;
 /// The maximum number of requests in a multi. Each takes at least 17 bytes: a header, an empty path and a version.
 const MAX_RESULTS: usize = MAX_REQUEST / 17;
 
-/// The start of every frame of a server except the first.
+/// The start of every frame that a server sends, except the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
     /// The xid of the request, or [`XID_EVENT`](super::XID_EVENT).
@@ -40,8 +40,8 @@ impl ReplyHeader {
 
 impl Reply {
     /// Decodes the reply to a request with this operation, and removes the chroot from its paths. `steps` are the
-    /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`, except for a barrier, which is a
-    /// `SetData`. The answer to a SASL token is decoded by [`decode_sasl_token`].
+    /// operations of a multi. The reply to a [`Control`](super::Control) is `Done`, unless the control is a barrier:
+    /// then it is the reply to a `SetData`. The answer to a SASL token is decoded by [`decode_sasl_token`].
     ///
     /// The outer error means that the frame cannot be read. The inner result is the outcome of the request: it fails
     /// with the error that the server reports, or with `MarshallingError` if the results do not fit the steps or a
@@ -184,7 +184,7 @@ pub struct WatchEvent<'a> {
     pub path: &'a str,
 }
 
-/// The change of a znode.
+/// How a znode has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     Created,
