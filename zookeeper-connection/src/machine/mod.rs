@@ -209,8 +209,8 @@ impl SessionLoss {
                  it accepts"
             }
             SessionLoss::ClickHouseKeeper => {
-                "the servers are ClickHouse Keeper: when one of them stops, its sessions end before their clients notice; \
-                 use ZooKeeper"
+                "the servers are ClickHouse Keeper: when one of them stops, its sessions end before their clients \
+                 notice; use ZooKeeper"
             }
             SessionLoss::Unserved => {
                 "for a whole session timeout, servers have resumed the session, but none has served it"
