@@ -38,7 +38,7 @@ pub(super) struct Traffic<C> {
     answered: Vec<(OpCode, usize)>,
     /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// If this is `Some`, requests like this one end every connection, so they are no longer sent.
+    /// `Some` if requests like this one end every connection. Such requests are no longer sent.
     ends_connections: Option<Suspect>,
 }
 

@@ -156,7 +156,7 @@ impl Client {
     }
 
     /// Answers the ping that shows the client of a new session that it is admitted. If another request comes first,
-    /// leaves that request to the next `read`.
+    /// leaves that request for the next `read`.
     pub(super) fn answer_first_ping(&mut self) -> Option<()> {
         let frame = self.read()?;
         match Request::decode(&frame).unwrap() {
