@@ -135,7 +135,7 @@ impl Servers {
     }
 
     /// Takes back an address whose attempt was given up in favor of another one. The address becomes the last of the
-    /// current round, unless its name no longer has it.
+    /// current round, unless its name no longer resolves to it.
     pub(super) fn put_back(&mut self, target: Destination) {
         let is_known =
             self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address));
