@@ -62,8 +62,7 @@ pub fn eventually_some<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
 pub fn holds_within(limit: Duration, mut cond: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
-        // Read the time before the condition: a condition that becomes true during a long last check then
-        // counts.
+        // Read the time before the condition: then a condition that becomes true during a long last check still counts.
         let last_look = start.elapsed() >= limit;
         if cond() {
             return true;

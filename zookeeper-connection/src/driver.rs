@@ -35,7 +35,7 @@ pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
 const PROBE: Token = Token(2);
 
-/// At the level `info`, at most one new connection is logged per this interval.
+/// At level `info`, at most one new connection is logged in each interval of this length.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Once a server has answered a probe, each further probe after a connect is delayed by up to this fraction of the
@@ -500,7 +500,7 @@ impl IoThread {
                 self.log_target,
                 Level::Warn,
                 "the round trip of {time:.1?} to the ZooKeeper server is too long for a session timeout of \
-                 {session_timeout:?}: what counts on the session, such as a lock, may be lost without a fault"
+                 {session_timeout:?}: what depends on the session, such as a lock, may be lost without a fault"
             );
         }
     }
@@ -568,8 +568,8 @@ impl IoThread {
         }
     }
 
-    /// Notes that the server has refused a second connection, or has not answered on it. Until the server answers, the
-    /// tick that the application has stated counts, if it has stated one, or the longest known tick if that is longer.
+    /// Notes that the server has refused a second connection, or has not answered on it. If the application has stated
+    /// a tick, the longer of that tick and the longest known tick counts until the server answers.
     fn note_unanswered(&mut self) {
         let stated =
             self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));

@@ -76,8 +76,8 @@
 //! Besides the connection for its session, the client briefly opens a second one to each server that serves the
 //! session, with a session of its own, to learn the server's minimum session timeout. From this, the client derives the
 //! server's tick, on which [`Granted::report_delay`] depends. If a server does not answer on the second connection, the
-//! client takes [`ConnectionOptions::max_tick`] for the tick, or half of the session timeout if that is not set. A
-//! client that uses SASL does not authenticate on the second connection, and lets the session on it expire.
+//! client assumes that the tick is [`ConnectionOptions::max_tick`], or half of the session timeout if `max_tick` is not
+//! set. A client that uses SASL does not authenticate on the second connection, and lets the session on it expire.
 //!
 //! # Log
 //! Log lines have the target [`ConnectionOptions::log_target`]. The connection's own thread writes none of them, so a

@@ -54,7 +54,7 @@ pub(super) enum NextServer {
     Try(Destination),
     /// Wait until a name is resolved, or until this moment if there is one. Then ask again.
     Wait(Option<Moment>),
-    /// No address is known, or all addresses of the round are being tried already.
+    /// No address is known, or all addresses of the round are already being tried.
     Nothing,
 }
 
@@ -78,7 +78,7 @@ struct Host {
     lookup: Resolving,
     /// The addresses known now.
     addresses: Vec<SocketAddr>,
-    /// Whether an attempt was made since a server last served the session.
+    /// Whether an attempt has been made since a server last served the session.
     is_tried: bool,
     /// The last failure since a server last served the session.
     failure: Option<String>,
@@ -135,7 +135,7 @@ impl Servers {
     }
 
     /// Takes back an address whose attempt was given up in favor of another one. The address becomes the last of the
-    /// current round, unless its name no longer has it.
+    /// current round, unless its name no longer resolves to it.
     pub(super) fn put_back(&mut self, target: Destination) {
         let is_known =
             self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address));
@@ -214,8 +214,8 @@ impl Servers {
     }
 
     /// Records the end of a connection that served the session. `was_silent` says whether the client left it, usually
-    /// because the server fell silent. `was_refused` says whether a server has refused the session, and none has
-    /// answered a request since. If not, the round ends, too.
+    /// because the server fell silent. `was_refused` says whether a server has refused the session and none has
+    /// answered a request since; if it is `false`, the round ends, too.
     pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
             self.round = None;
@@ -282,9 +282,9 @@ impl Servers {
     }
 
     /// Returns all known addresses in random order, with two exceptions:
-    /// - The address that most recently served the session comes second, or first if all others fell silent. If its
-    ///   server is gone, another server is therefore tried first. If only the connection was lost, at most one dead
-    ///   address is tried before this server.
+    /// - The address that most recently served the session comes second, or first if all others fell silent. So if its
+    ///   server is gone, another server is tried first. If only the connection was lost, at most one dead address is
+    ///   tried before this server.
     /// - The servers that fell silent come last, even the one that most recently served the session.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
@@ -490,7 +490,7 @@ mod tests {
         lookups(&mut servers);
         assert!(
             servers.handle_resolved(0, Ok(vec![second, address(3)])),
-            "equally many, but different addresses"
+            "as many addresses, but different ones"
         );
         assert_eq!(tried(servers.next(at(0))), address(3));
         assert_eq!(servers.address_count(), 2);

@@ -37,11 +37,11 @@ const OVERLAP_DIVISOR: u32 = 40;
 const MAX_OVERLAP: Duration = Duration::from_millis(250);
 
 /// The likely reasons why a server has closed a connection.
-const CLOSED: &str = "the server closed the connection; it may not be serving, or have too many connections from this \
-     machine (maxClientCnxns)";
+const CLOSED: &str = "the server closed the connection; it may not be serving, or may have too many connections from \
+     this machine (maxClientCnxns)";
 /// The likely reasons if no server has served the session yet and the connection is not encrypted.
-const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, expect TLS, or have too many \
-     connections from this machine (maxClientCnxns)";
+const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, may expect TLS, or may have \
+     too many connections from this machine (maxClientCnxns)";
 
 /// The outcome of an attempt that was given up before its first SASL token was made.
 pub(super) const NO_TOKEN: &str = "no ticket for the server in time; the KDC may not answer";
@@ -165,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Begins to close the session. No event is reported afterwards, except one whose report has begun.
+    /// Begins to close the session. No event is reported afterwards, except one whose report has already begun.
     pub(super) fn close(&self) {
         if !self.is_in_its_process() {
             return;

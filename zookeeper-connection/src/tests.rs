@@ -5,11 +5,11 @@
 
 mod calls;
 #[cfg(feature = "tls")]
-#[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other crates, each of which uses a part")]
 pub(crate) mod certificates;
 mod connecting;
 mod ending;
-#[allow(dead_code, reason = "shared with other crates, of which each uses a part")]
+#[allow(dead_code, reason = "shared with other crates, each of which uses a part")]
 mod log;
 mod outages;
 #[allow(unreachable_pub, reason = "shared with other crates")]
@@ -19,7 +19,7 @@ mod sasl;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
-#[allow(dead_code, unreachable_pub, reason = "shared with other crates, of which each uses a part")]
+#[allow(dead_code, unreachable_pub, reason = "shared with other crates, each of which uses a part")]
 pub(crate) mod wait;
 mod watchdog;
 

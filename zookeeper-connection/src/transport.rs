@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 #[cfg(feature = "tls")]
 use crate::tls::{TlsStream, TlsTarget};
 
-/// A stream to a server. Each change of the stream's readiness is reported only once, so the stream must be read until
+/// A stream to a server. Each change in the stream's readiness is reported only once, so the stream must be read until
 /// it would block.
 pub(super) struct Transport {
     socket: TcpStream,

@@ -13,7 +13,7 @@ pub enum CreateMode {
     PersistentSequential,
     /// Ephemeral, with a sequence number appended to its name.
     EphemeralSequential,
-    /// Deleted by the server some time after its last child. Servers support it since version 3.5.3.
+    /// Deleted by the server some time after its last child. Servers have supported it since version 3.5.3.
     Container,
 }
 
@@ -34,13 +34,13 @@ pub struct Stat {
     pub mzxid: i64,
     /// The creation time of the znode, in milliseconds since 1970.
     pub ctime: i64,
-    /// The time of the last change of the data, in milliseconds since 1970.
+    /// The time of the last change to the data, in milliseconds since 1970.
     pub mtime: i64,
-    /// The number of changes of the data.
+    /// The number of changes to the data.
     pub version: i32,
     /// The number of creations and deletions of children.
     pub cversion: i32,
-    /// The number of changes of the ACL.
+    /// The number of changes to the ACL.
     pub aversion: i32,
     /// The session that created an ephemeral znode. Zero for most other znodes, but see
     /// [`is_container`](Stat::is_container).

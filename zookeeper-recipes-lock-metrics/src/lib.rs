@@ -1,4 +1,4 @@
-//! Metrics of the locks of [`zookeeper_recipes_lock`], recorded with the crate [`metrics`].
+//! Metrics for the locks of [`zookeeper_recipes_lock`], recorded with the crate [`metrics`].
 //!
 //! [`LockMetrics`] is an event hook that counts what happens on a session. [`update_gauges`] sets the gauges;
 //! call it before each scrape, or every few seconds.
@@ -88,8 +88,8 @@ impl LockMetrics {
 
     /// Omits the label `lock`.
     ///
-    /// With the label, every lock directory adds time series. With `NamedLocks` or `RunOnce`, these become too
-    /// many, because each name or key has a directory.
+    /// With the label, every lock directory adds time series. With `NamedLocks` or `RunOnce`, there are too many of
+    /// these, because each name or key has a directory.
     pub fn without_lock_label(self) -> LockMetrics {
         LockMetrics { labels_locks: false }
     }

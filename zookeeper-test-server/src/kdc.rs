@@ -225,7 +225,7 @@ impl TestKdc {
         if holds_within(START_LIMIT, || listens() || !self.daemon.is_running()) {
             return Ok(listens());
         }
-        Err(with_log("the KDC runs but does not listen", self.dir.path()))
+        Err(with_log("the KDC is running but does not listen", self.dir.path()))
     }
 
     /// Returns how many times the KDC has begun to listen, according to its log. A successful connection
@@ -285,8 +285,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the programs on the `PATH` or in the `sbin` directories, which are rarely on the `PATH` of a
-    /// user.
+    /// Finds the programs on the `PATH` or in the `sbin` directories, which are rarely on a user's `PATH`.
     fn find() -> io::Result<Programs> {
         let path = env::var_os("PATH").unwrap_or_default();
         let dirs = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

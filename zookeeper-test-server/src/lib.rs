@@ -1,8 +1,8 @@
 //! Real ZooKeeper servers for tests, and a network that fails on command.
 //!
-//! - A [`TestServer`] is one server; a [`TestEnsemble`] is several servers that elect a leader. They listen on
-//!   free loopback ports and keep their data in temporary directories. They end, and their data is removed,
-//!   when the value is dropped, when the test panics, and when the process of the test is killed.
+//! - A [`TestServer`] is one server; a [`TestEnsemble`] is several servers that elect a leader. They listen on free
+//!   loopback ports and keep their data in temporary directories. They end, and their data is removed, when the value
+//!   is dropped, when the test panics, and when the test process is killed.
 //! - A [`Relay`] stands for the network between a client and a server, and fails on command.
 //! - A [`TestKdc`] issues tickets to clients that authenticate with Kerberos.
 //!

@@ -153,7 +153,7 @@ impl ServerOptions {
 
     /// Sets how long a server may take to start. The default is a minute.
     ///
-    /// The same time limits the waits for a leader, for a quorum and for the answer to a four-letter word.
+    /// The same limit applies to the waits for a leader, for a quorum and for the answer to a four-letter word.
     #[must_use]
     pub fn start_limit(self, start_limit: Duration) -> ServerOptions {
         ServerOptions { start_limit, ..self }

@@ -150,7 +150,7 @@ impl<C> Machine<C> {
             }
         }
         if let Some(loss) = self.service.ended(now, is_renewed, &self.pacing) {
-            // A session that is being closed has a deadline already.
+            // A session that is being closed already has a deadline.
             if self.closing_until.is_none() {
                 return self.lose_session(loss);
             }

@@ -14,7 +14,7 @@ use crate::time::Moment;
 /// The maximum number of tokens that the client sends on one connection. DIGEST-MD5 needs two, Kerberos three.
 const MAX_TOKENS: u32 = 8;
 
-/// The maximum length of a token in either direction. A ticket of Active Directory has up to 64 KiB.
+/// The maximum length of a token in either direction. An Active Directory ticket is up to 64 KiB long.
 const MAX_TOKEN: usize = 256 << 10;
 
 /// The maximum length of a frame before the server serves the session: a token and its envelope.

@@ -303,7 +303,7 @@ impl Run {
         self.deliver(&encoded(|frame| WatchEvent { kind, path }.encode(-1, frame)));
     }
 
-    /// Delivers bytes of the server in pieces, as long as the transport lasts.
+    /// Delivers bytes from the server in pieces, as long as the transport lasts.
     fn deliver(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(self.piece) {
             if !self.owner.has_transport {

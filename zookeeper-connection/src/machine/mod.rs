@@ -42,7 +42,7 @@
 //!   The client never presents a lost session again, except to close it after a refused credential.
 //! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
 //!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
-//!   them. Attempts in between on which no server serves the session do not count. This does not apply if a server has
+//!   them. Intervening attempts in which no server serves the session do not count. This does not apply if a server has
 //!   ever answered such a write. It never applies to deletions, nor to a `setData` or a `create` (as opposed to a
 //!   `create2`) of at most 4 KiB.
 //! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
@@ -286,9 +286,9 @@ pub struct Machine<C> {
     pacing: Pacing,
     phase: Phase,
     identity: Identity,
-    /// When the close of the session is given up; `Some` while the session is being closed. By then, no server has been
-    /// heard for a session timeout, so the servers have probably ended the session on their own. A handshake that was
-    /// under way when the close began has also ended by then.
+    /// When the machine gives up closing the session; `Some` while the session is being closed. By that time, no server
+    /// has been heard from for a session timeout, so the servers have probably ended the session on their own. A
+    /// handshake that was under way when the close began has also ended by then.
     closing_until: Option<Moment>,
     /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
     /// time at which the machine was created.
@@ -382,7 +382,7 @@ impl<C> Machine<C> {
     /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
     pub fn set_addresses(&mut self, count: usize, are_all: bool) {
         self.pacing.set_addresses(count);
-        // The present attempt will use the new addresses if its action to open has not been taken yet. So will the
+        // The present attempt will use the new addresses if its `Open` action has not been taken yet. So will the
         // attempt after a pause.
         let is_to_known = matches!(self.phase, Phase::Pausing { .. })
             || self.actions.iter().any(|action| matches!(action, Action::Open));
@@ -516,7 +516,7 @@ impl<C> Machine<C> {
 
     fn begin_close(&mut self, now: Moment) {
         let least = match self.phase {
-            // The server may be opening or resuming the session just now.
+            // The server may be opening or resuming the session at this moment.
             Phase::Greeting { give_up_at } => give_up_at,
             _ => now,
         };

@@ -4,8 +4,8 @@ use super::SessionLoss;
 use super::pacing::Pacing;
 use crate::time::Moment;
 
-/// Before a session timeout has passed, refusals end a session that was served before only if there are this many in a
-/// row, because there may be several servers behind one address.
+/// Within a session timeout, refusals end a session that was once served only if at least this many come in a row,
+/// because there may be several servers behind one address.
 const MIN_REFUSALS: u32 = 3;
 
 /// See the [module](self).
@@ -27,7 +27,7 @@ struct Unserved {
     loss: SessionLoss,
     /// When the first attempt of the period ended.
     since: Moment,
-    /// When the latest attempt ended that was refused, or that renewed the session without an answer to a request.
+    /// The end of the latest attempt that was refused, or that renewed the session without an answer to a request.
     last: Moment,
     /// The number of attempts in the period, no matter how they ended.
     attempts: u32,

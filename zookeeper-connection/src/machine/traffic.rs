@@ -38,7 +38,7 @@ pub(super) struct Traffic<C> {
     answered: Vec<(OpCode, usize)>,
     /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// If this is `Some`, requests like this one end every connection, so they are no longer sent.
+    /// `Some` if requests like this one end every connection. Such requests are no longer sent.
     ends_connections: Option<Suspect>,
 }
 
@@ -175,10 +175,10 @@ impl<C> Traffic<C> {
     }
 
     /// Returns whether a request may be the reason why the server closed the connection. This is so if some servers do
-    /// not know the operation or do not accept the length, and if no request of the same operation that is at least as
-    /// long was ever answered. Other requests are never suspected, so they are always sent. Deletions are among them,
-    /// because they release locks. So are proofs that the session is alive: a proof is the first call on each
-    /// connection, so it would be suspected whatever ended the connection.
+    /// not know the operation or do not accept the length, and if no request of the same operation and of at least the
+    /// same length has ever been answered. Other requests are never suspected, so they are always sent. They include
+    /// deletions, because deletions release locks, and proofs that the session is alive: a proof is the first call on
+    /// each connection, so it would be suspected whatever ended the connection.
     fn may_end_connections(&self, sent: &Sent<C>) -> bool {
         let Sent { operation, bytes, .. } = sent;
         let is_suspicious = match operation {

@@ -1,9 +1,9 @@
 //! [`Calls`]: prepares exchanges on a limited number of other threads, because a call may wait for a ticket.
 //!
-//! The system's library waits long for a silent KDC, and its calls cannot be interrupted. The connections of a
-//! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets
-//! in advance. Each thread has a queue of calls, and ends when its queue is empty, perhaps long after the connections
-//! have ended.
+//! The system's library waits a long time for a silent KDC, and its calls cannot be interrupted. The connections of a
+//! process with the same configuration therefore share one thread for each host, and one thread that fetches tickets in
+//! advance. Each thread has a queue of calls, and ends when its queue is empty, perhaps long after the connections have
+//! ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};

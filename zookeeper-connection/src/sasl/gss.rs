@@ -18,8 +18,8 @@ const NO_LAYER: u8 = 1;
 /// The token with which the client chooses no security layer, and a maximum message size of zero.
 const CHOICE: [u8; 4] = [NO_LAYER, 0, 0, 0];
 
-/// The properties that are requested and must be granted. Delegation is not among them: it would let the server act for
-/// the client everywhere.
+/// The properties that are requested and must be granted. Delegation is not requested, because it would let the server
+/// act for the client everywhere.
 const REQUIRED: CtxFlags =
     CtxFlags::GSS_C_MUTUAL_FLAG.union(CtxFlags::GSS_C_INTEG_FLAG).union(CtxFlags::GSS_C_SEQUENCE_FLAG);
 

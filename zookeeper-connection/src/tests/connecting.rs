@@ -67,7 +67,7 @@ fn error_has_the_outcome_of_every_server() {
     let (_silent, silent) = silent_server();
     let unused = unused_address();
     let servers = [
-        (closing.address(), "the server closed the connection; it may not be serving, expect TLS, or have"),
+        (closing.address(), "the server closed the connection; it may not be serving, may expect TLS, or"),
         (garbage.address(), "it refused the connection, or is not a ZooKeeper server"),
         (refusing.address(), "it refused the connection, or is not a ZooKeeper server"),
         (half.address(), "no answer"),
@@ -196,7 +196,7 @@ fn server_that_accepts_and_closes_is_not_asked_without_a_pause() {
     assert!(closing.connections.load(Ordering::SeqCst) < 60);
 }
 
-/// Accepts a session, and answers its first request with the error that requires authentication, as a server with
+/// Accepts a session, and answers its first request with the authentication-required error, as a server with
 /// `enforce.auth.enabled` does.
 fn serve_none_without_authentication(client: &mut Client) {
     let Some(request) = client.read_connect() else { return };

@@ -167,7 +167,7 @@ fn calls_in_flight_fail_when_the_session_is_closed() {
     let server = Server::with(|mut client| {
         client.serve_by(|xid, request| match request {
             Request::Call(Call::Exists { .. }) => Vec::new(),
-            // This reply answers a request that was not the next one.
+            // The reply to a later request comes out of order, because `Exists` is unanswered.
             request => answer(xid, request),
         });
     });

@@ -155,8 +155,8 @@ impl Client {
         Some(request)
     }
 
-    /// Answers the ping by which the client of a new session learns that it is admitted. If another request comes
-    /// first, leaves that request to the next `read`.
+    /// Answers the first ping of a new session, which shows the client that it is admitted. If another request comes
+    /// first, leaves that request for the next `read`.
     pub(super) fn answer_first_ping(&mut self) -> Option<()> {
         let frame = self.read()?;
         match Request::decode(&frame).unwrap() {

@@ -38,7 +38,7 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
 /// files have changed by the time of a reconnect, another thread reads them again, and the new contents are used from
 /// the next attempt on. A renewed certificate therefore needs no new session. If the new contents cannot be read or
-/// used, the former contents stay in use, and a warning in the log names the file. Changes of the platform's
+/// used, the former contents stay in use, and a warning in the log names the file. Changes to the platform's
 /// certificate authorities are not noticed.
 ///
 /// ```
@@ -204,7 +204,7 @@ impl TlsConfig {
 
 fn add_platform_roots(roots: &mut RootCertStore, found: CertificateResult) -> Result<()> {
     let is_lack = |kind: &ErrorKind| matches!(kind, ErrorKind::Io { inner, .. } if lacks_descriptors(inner));
-    // The files that were not opened may have the authority that is needed.
+    // The files that were not opened may contain the authority that is needed.
     if let Some(lack) = found.errors.iter().find(|error| is_lack(&error.kind)) {
         return Err(ConnectError::thread(io::Error::other(lack.to_string())));
     }
@@ -265,7 +265,7 @@ struct Files {
 
 impl TlsClient {
     /// Returns the encryption of a stream to this host. Does not read the files: another thread checks whether they
-    /// have changed. Changes take effect at a later attempt.
+    /// have changed. Changes take effect on a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.

@@ -59,8 +59,8 @@ pub(super) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> 
     Ok(certificates)
 }
 
-/// Returns the first private key in a file that is not encrypted. If there is none, decrypts the first encrypted one
-/// with the password.
+/// Returns the first unencrypted private key in a file. If there is none, decrypts the first encrypted key with the
+/// password.
 pub(super) fn private_key(file: &Path, password: Option<&Password>) -> Result<PrivateKeyDer<'static>> {
     let bytes = read(file)?;
     let missing = match PrivateKeyDer::from_pem_slice(&bytes) {
@@ -86,8 +86,8 @@ pub(super) fn unreadable(file: &Path, error: io::Error) -> ConnectError {
     }
 }
 
-/// Returns whether the process or the system has no file descriptor left. Such a lack passes, and says nothing about the
-/// file.
+/// Returns whether the process or the system has no file descriptor left. Such a shortage is temporary, and says
+/// nothing about the file.
 pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
     #[cfg(unix)]
     return [Errno::MFILE, Errno::NFILE]

@@ -277,7 +277,7 @@ fn long_tokens_of_either_side_end_the_attempt() {
     assert!(scripted.machine.take_failure().unwrap().contains("too long"));
 }
 
-/// A reply may have up to 64 MiB, but not before the client is authenticated.
+/// A reply may be up to 64 MiB long, but not before the client is authenticated.
 #[test]
 fn long_frames_are_accepted_only_while_the_server_serves() {
     let long = ((256_i32 << 10) + 65).to_be_bytes();

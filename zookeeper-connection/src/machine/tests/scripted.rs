@@ -158,7 +158,7 @@ impl Scripted {
         self.fire_at(-1, kind, path);
     }
 
-    /// Delivers an event of a server from version 3.9 on, which numbers its events.
+    /// Delivers an event from a server of version 3.9 or later, which numbers its events.
     pub(super) fn fire_at(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut bytes = Vec::new();
         WatchEvent { kind, path }.encode(zxid, &mut bytes);

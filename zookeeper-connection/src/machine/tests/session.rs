@@ -423,7 +423,7 @@ fn close_during_the_first_handshake_closes_the_session_that_it_opens() {
     assert_eq!(scripted.sent()[0].operation, OpCode::Close);
 }
 
-/// Returns machines in a handshake, one with and one without a session. No server was heard for a long time.
+/// Returns machines in a handshake, one with and one without a session. No server has been heard from for a long time.
 fn late_handshakes() -> [Scripted; 2] {
     [Scripted::serving(), Scripted::new(config())].map(|mut scripted| {
         scripted.lose_connection();
@@ -484,7 +484,7 @@ fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_paus
 /// The error of a server that requires authentication.
 const DEMANDED: i32 = crate::codec::AUTHENTICATION_REQUIRED;
 
-/// Answers the first request on a new connection with the error that requires authentication.
+/// Answers the first request on a new connection with the authentication-required error.
 fn demand(scripted: &mut Scripted) {
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -506,7 +506,7 @@ fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication()
     for _ in 0..4 {
         scripted.until_open();
         demand(&mut scripted);
-        assert!(scripted.machine.deadline().is_some(), "another server may not demand authentication");
+        assert!(scripted.machine.deadline().is_some(), "another server may admit the client");
     }
     scripted.until_open();
     demand(&mut scripted);
