@@ -113,8 +113,8 @@ fn decrypt(
     encrypted: &str,
     password: Option<&Password>,
 ) -> std::result::Result<PrivateKeyDer<'static>, &'static str> {
-    let unknown = "its private key is damaged, or encrypted with an algorithm that is not supported; for AES: openssl \
-                   pkcs8 -topk8 -v2 aes256 -in FILE -out NEW.key";
+    let unknown = "its private key is damaged, or encrypted with an algorithm that is not supported; encrypt it with \
+                   AES: openssl pkcs8 -topk8 -v2 aes256 -in FILE -out NEW.key";
     let (_, document) = SecretDocument::from_pem(encrypted).map_err(|_| unknown)?;
     let key = EncryptedPrivateKeyInfoRef::try_from(document.as_bytes()).map_err(|_| unknown)?;
     let Password(password) = password.ok_or("its private key is encrypted, and no password is set")?;
