@@ -228,8 +228,8 @@ impl Lease {
     }
 
     /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there is
-    /// contact. If it does not, the lease lapses and stays so until the session writes for another reason. Every session
-    /// makes at least one such write, to learn that a server really serves it.
+    /// contact. If it does not, the lease lapses until the session writes for another reason. Every session makes at
+    /// least one such write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
         self.is_always_proven || self.has_owners() || !self.was_proven
     }

@@ -111,7 +111,7 @@ impl Lease {
     /// Returns whether a keep-alive is due.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
         // On a connection that wants to be idle, the answered requests may already have made a pair that can be
-        // confirmed in time. The session then makes no keep-alive now, but a later one that confirms this pair.
+        // confirmed in time. The session then makes no keep-alive now, and confirms this pair with a later one.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
@@ -173,8 +173,8 @@ impl Lease {
         must.max(first_known.unwrap_or_else(|| self.last_proof().after(self.period() / 2)))
     }
 
-    /// Postpones `due` until a lock has been held for half a period, if the lease lasts long enough. Nothing is
-    /// sent for a shorter hold.
+    /// Postpones `due` until a lock has been held for half a period, if the lease lasts long enough. Nothing is sent
+    /// for a shorter hold.
     fn sparing_short_holds(&self, due: Moment) -> Moment {
         let spared = self.owned_since.after(self.period() / 2);
         let may_wait = spared.after(self.outage() / 2) <= self.end();

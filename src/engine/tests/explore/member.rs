@@ -1,7 +1,7 @@
 //! [`Member`]: a session with its client and its driver, as plain data.
 //!
-//! It passes inputs to the engine and carries out the resulting effects as `session/driver` does: first ownerships, then
-//! the alarm, then calls and reports.
+//! It passes inputs to the engine and carries out the engine's effects as `session/driver` does: first ownerships,
+//! then the alarm, then calls and reports.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
