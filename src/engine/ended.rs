@@ -1,4 +1,4 @@
-//! The end of a request, whatever its cause, and the removal of what the request's calls have left.
+//! The end of a request, whatever its cause, and the removal of what the request's calls have left behind.
 
 use super::Engine;
 use super::border::{Ending, ParticipantId, RequestEvent};
@@ -13,10 +13,10 @@ use crate::time::Moment;
 impl Engine {
     /// Ends a request and deletes its znode, in the background if need be. Returns the id of the deletion, whose first
     /// outcome [`Effect::RemovalAnswered`](super::Effect::RemovalAnswered) reports. Returns `None` if there is nothing
-    /// to delete, or if the request was an owner whose hold had ended before. Does nothing if the request has ended.
+    /// to delete, or if the request was an owner whose hold had already ended. Does nothing if the request has ended.
     pub(crate) fn withdraw(&mut self, id: ParticipantId) -> Option<ParticipantId> {
         if let Some(ended) = self.commons.lease.ended_at(id, self.commons.now) {
-            // The hold had ended before the withdrawal, but nobody has noticed yet.
+            // The hold ended before the withdrawal, but nobody has noticed yet.
             self.lose_hold(id, ended);
             return None;
         }
@@ -90,8 +90,8 @@ impl Contender {
 }
 
 impl Asked {
-    /// Cleans up after a call whose request has ended: undoes what the call has left, or may have left, on
-    /// the server, except for directories. Returns the znode to delete, if there is one.
+    /// Cleans up after a call whose request has ended: removes what the call left, or may have left, on the server,
+    /// except for directories. Returns the znode to delete, if there is one.
     pub(super) fn nobody_waits(
         self,
         id: ParticipantId,

@@ -92,7 +92,7 @@ impl Contender {
         }
     }
 
-    /// Creates the next missing parent of the directory or, last of all, the directory.
+    /// Creates the next missing parent of the directory or, last of all, the directory itself.
     fn make_next_parent(&self, commons: &mut Commons, missing: MissingParents) -> Next {
         let create = missing.call();
         commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Parent(missing)));
@@ -125,7 +125,7 @@ impl Contender {
         Next::Stay
     }
 
-    /// Handles the end of the search. `znode` is the znode that it has found for the request, if any.
+    /// Handles the end of the search. `znode` is what the search found for the request, if anything.
     pub(super) fn on_searched(
         &mut self,
         commons: &mut Commons,

@@ -227,9 +227,9 @@ impl Lease {
         !self.owners.is_empty()
     }
 
-    /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there
-    /// is contact. If it does not, the lease lapses, until the session writes for another reason. Every
-    /// session makes at least one such write, to learn that a server really serves it.
+    /// Returns whether the session makes writes to keep the lease from ending, the first one as soon as there is
+    /// contact. If it does not, the lease lapses until the session writes for another reason. Every session makes at
+    /// least one such write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
         self.is_always_proven || self.has_owners() || !self.was_proven
     }
@@ -361,7 +361,7 @@ impl Lease {
         may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh)
     }
 
-    /// Returns whether the lease lacks only a write to admit owners.
+    /// Returns whether the lease does not admit owners now, but would after one more write.
     pub(crate) fn needs_proof(&self, now: Moment) -> bool {
         let extended = self.end_after_write(now);
         !self.admits_owners(now) && extended.is_some_and(|end| self.admits_owners_until(end, now))

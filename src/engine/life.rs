@@ -59,8 +59,8 @@ pub(super) enum Contact {
     Lost {
         since: Moment,
     },
-    /// Contact is back, but nothing proves yet that the session lives. When something proves that, the
-    /// participants look again.
+    /// Contact is back, but nothing proves yet that the session lives. Once that is proven, the participants look
+    /// again.
     Regained,
 }
 

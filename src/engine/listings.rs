@@ -15,7 +15,7 @@ use crate::client::Call;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
-/// The directories that are being listed, or for whose next listing readers wait.
+/// The directories that are being listed, or whose next listing has readers waiting for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Listings {
     by_dir: BTreeMap<ZNodePath, Dir>,

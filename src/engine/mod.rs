@@ -182,7 +182,7 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] that this session began to delete on this connection. A stray leaves the set when its
+    /// The [strays] that this session has begun to delete on this connection. A stray leaves the set when its
     /// deletion succeeds, or when a listing no longer shows it.
     strays: BTreeSet<ZNodePath>,
     /// The subjects that users track.
@@ -224,7 +224,7 @@ impl Engine {
 
     // ---- commands
 
-    /// Starts a request, under an id that was not used before. The request then runs by itself.
+    /// Starts a request, under an id that has not been used before. The request then runs by itself.
     /// [`Engine::withdraw`] ends it.
     pub(crate) fn start(&mut self, id: ParticipantId, spec: Arc<RequestSpec>, since: Moment) {
         let phase = Phase::Joining { unconfirmed: false, failed: None };

@@ -25,7 +25,7 @@ pub(super) enum Proof {
         /// The requests whose turn has come since.
         later: Vec<ParticipantId>,
     },
-    /// The proof has failed, and is not repeated before this moment.
+    /// The proof has failed. The clock does not repeat it before this moment, but a request may.
     Failed { until: Moment },
 }
 
@@ -69,8 +69,8 @@ impl Commons {
 
     pub(super) fn begin_proof(&mut self, waiting: Vec<ParticipantId>) {
         self.proof = Proof::UnderWay { waiting, later: Vec::new() };
-        // One write is enough in two cases: if no pair is needed, or if the lease lacks only a write to admit
-        // owners.
+        // One write is enough in two cases: if no pair is needed, or if the lease will admit owners after one more
+        // write.
         if !self.lease.needs_pairs() || self.lease.needs_proof(self.now) {
             self.write_nothing(Priority::Session, Pending::Proof(ProofCall::LastWrite));
         } else if self.lease.has_owners() {
@@ -101,7 +101,7 @@ impl Commons {
     }
 
     /// Returns whether a keep-alive needs no second write. It needs none if an earlier write, made for a request,
-    /// had confirmed a newer pair: the first write then proves that pair.
+    /// had already confirmed a newer pair: the first write then proves that pair.
     fn is_one_write_enough(&self) -> bool {
         let quiet = self.settings.min_idle_for_ping;
         self.lease.has_owners()

@@ -18,7 +18,7 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 
 impl Engine {
-    /// Deletes what an earlier session has left.
+    /// Deletes what an earlier session has left behind.
     pub(crate) fn delete_left_behind(&mut self, left: Target) {
         match left {
             Target::ZNode(path) => drop(self.remove(path)),

@@ -28,9 +28,9 @@ use crate::recipe::session_tag::SessionTag;
 use crate::time::{Moment, Priority};
 
 /// The time after which a lost create can no longer take effect. The leader gives up on a server that it has not heard
-/// from for `syncLimit` ticks, and whatever that server holds is then lost. ZooKeeper's sample configuration sets 10 s,
-/// and this constant allows for about 20 s: for up to about 100 s, the client's operating system may still send data
-/// that a closed connection has left unsent.
+/// from for `syncLimit` ticks, and whatever that server holds is then lost. ZooKeeper's sample configuration sets that
+/// limit to 10 s. This constant allows about 20 s for it, and about 100 s for the client's operating system, which may
+/// still send data that a closed connection has left unsent.
 const SETTLES_IN: Duration = Duration::from_secs(120);
 
 /// The pause after a lost create, and after the first round that follows. It doubles with each later round, up to

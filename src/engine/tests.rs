@@ -321,7 +321,7 @@ fn a_waiter_reads_alone_because_of_a_reconnect() {
     assert!(matches!(calls.as_slice(), [Call::GetChildren { .. }]), "{calls:?}");
 }
 
-/// A client that breaks its contract may find another server without having reported that the last one was lost.
+/// A client that breaks its contract may connect to another server without having reported the disconnect.
 #[test]
 fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_watch() {
     const QUEUE: [&str; 2] = ["x-0-lock-0000000000", "x-a-lock-0000000001"];
@@ -788,7 +788,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
     for (_, create) in &creates {
         engine.input(NOW, |engine| engine.handle_reply(*create, Err(ZkError::ConnectionLoss)));
     }
-    // The first request has begun a round by itself.
+    // The first request has begun a round that it shares with no other request.
     let mut lists = 0;
     let names: Vec<String> = creates.iter().zip(0..).map(|((id, _), number)| named(*id, number)).collect();
     loop {

@@ -15,7 +15,7 @@ pub enum LossReason {
     LeaseExpired,
     /// Another client deleted the znode.
     NodeDeleted,
-    /// A call that a request needs to get its lock has failed for good.
+    /// A call that a request needs to get its lock has failed permanently.
     ///
     /// For example, the server refused the call because of an ACL, the retry policy gave up, or the sequence numbers
     /// are used up. An owner does not lose its lock in this way: it tries again while its lease lasts.

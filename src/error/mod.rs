@@ -129,7 +129,7 @@ impl LockError {
 
     /// Returns the path of the znode or directory that the error is about, if any.
     ///
-    /// For the cancellation of a connect, returns the servers of the connect string.
+    /// If a connect was cancelled, returns the servers of the connect string.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.parts.path.as_deref()

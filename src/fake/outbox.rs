@@ -2,9 +2,9 @@
 //! order of the connection.
 //!
 //! Any thread may deliver the items, but only one at a time for each client, and only while it holds no lock of the
-//! simulation. A method or a blocking call returns once all items have been delivered that were queued earlier or by
-//! itself, with two exceptions. It does not wait if it is called from a callback, and it does not wait for items behind
-//! a reply that is swallowed or held up by a running stop point.
+//! simulation. A method or a blocking call returns once all items that were queued earlier, or by itself, have been
+//! delivered, with two exceptions. It does not wait if it is called from a callback, and it does not wait for items
+//! behind a reply that is swallowed or held up by a running stop point.
 
 use std::collections::VecDeque;
 use std::thread::{self, ThreadId};

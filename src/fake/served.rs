@@ -1,7 +1,6 @@
 //! [`ServedConnection`]: a server's side of one connection from a client that speaks the wire protocol.
 //!
-//! Only tests of this crate use it. In the simulation of whole processes, handshakes, frames and the network are parts
-//! of that simulation.
+//! Only tests of this crate use it. The simulation of whole processes has its own handshakes, frames and network.
 //!
 //! A server may lag behind the ensemble. Its [`View`] is the tree that it has applied. It answers reads from
 //! that tree, and holds back later events until it has caught up.

@@ -30,7 +30,7 @@ const PING_DIVISOR: u32 = 6;
 #[derive(Default)]
 pub(super) struct Wire {
     queue: VecDeque<Submitted>,
-    /// Whether a job that executes the queue has been submitted and has not started.
+    /// Whether a job that executes the queue has been submitted but has not started.
     is_job_coming: bool,
     /// The thread that is executing the queue.
     driver: Option<ThreadId>,

@@ -77,7 +77,7 @@ impl Lease {
         self.is_connected && sending.connection == self.connection
     }
 
-    /// Handles the answer to a write, which the leader has given.
+    /// Handles the leader's answer to a write.
     ///
     /// Returns whether the answer came too late for the owners under the present epoch. For them, the end of that epoch
     /// is final; later owners get a new epoch.

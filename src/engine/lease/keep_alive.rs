@@ -79,8 +79,8 @@ const MIN_OUTAGE_DIVISOR: u32 = 8;
 /// The shortest time between two keep-alives is the session timeout divided by this number.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// On a connection that wants to be idle, a keep-alive is sent earlier than necessary, by the session timeout divided
-/// by this number.
+/// How much earlier than necessary a keep-alive is sent on a connection that wants to be idle: the session timeout
+/// divided by this number.
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
@@ -111,7 +111,7 @@ impl Lease {
     /// Returns whether a keep-alive is due.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
         // On a connection that wants to be idle, the answered requests may already have made a pair that can be
-        // confirmed in time. The session then makes no keep-alive now, but one that confirms this pair later.
+        // confirmed in time. The session then makes no keep-alive now, and confirms this pair with a later one.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
@@ -122,8 +122,8 @@ impl Lease {
         !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
     }
 
-    /// Returns when a touch is due. On a connection that wants to be idle, a touch is never due. Neither is one if a
-    /// write needs no pair, while the lease need not be kept proven, or before a write on the connection is answered.
+    /// Returns when a touch is due. No touch is due on a connection that wants to be idle, if a write needs no pair,
+    /// while the lease need not be kept proven, or before a write on the connection is answered.
     pub(crate) fn touch_due(&self, quiet: Duration) -> Moment {
         let is_wanted = quiet.is_zero() && self.needs_pairs() && self.is_kept_proven();
         if !is_wanted || self.last_write.is_none() {
@@ -173,8 +173,8 @@ impl Lease {
         must.max(first_known.unwrap_or_else(|| self.last_proof().after(self.period() / 2)))
     }
 
-    /// Postpones `due` until a lock has been held for half a period, if the lease lasts long enough. For a hold that
-    /// is shorter, nothing is sent.
+    /// Postpones `due` until a lock has been held for half a period, if the lease lasts long enough. Nothing is sent
+    /// for a shorter hold.
     fn sparing_short_holds(&self, due: Moment) -> Moment {
         let spared = self.owned_since.after(self.period() / 2);
         let may_wait = spared.after(self.outage() / 2) <= self.end();

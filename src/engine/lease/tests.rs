@@ -432,7 +432,7 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
 }
 
 /// Keeps the lease of an idle session alive, as its engine does, on a network with these round trips. Returns
-/// the shortest time that was ever left of the lease.
+/// the shortest time that the lease ever had left.
 fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
     let mut lease = Lease::unproven(granted(timeout, report), second(0));
     lease.on_connected(granted(timeout, report), Some(second(0)), second(0));

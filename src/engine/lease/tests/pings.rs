@@ -353,7 +353,7 @@ impl Run {
         }
     }
 
-    /// Runs for this long, and returns the shortest time that was left of the lease at any step.
+    /// Runs for this long, and returns the shortest time that the lease had left at any step.
     fn least_left(&mut self, time: Duration) -> Duration {
         let (until, mut least) = (self.now.after(time), self.timeout);
         while self.now < until {
@@ -375,7 +375,7 @@ fn an_owners_lease_always_lasts_for_the_outage_that_it_is_to_survive() {
             run.least_left(timeout);
             let least = run.least_left(50 * timeout);
             let round_trips = 3 * timeout / MAX_ROUND_TRIP;
-            // The pairs that other requests make do not begin exactly when that would be best.
+            // The pairs that other requests make do not begin at exactly the best moments.
             let wait = if is_busy { run.lease.least_period() } else { Duration::ZERO };
             assert!(
                 least + round_trips + wait >= outage,

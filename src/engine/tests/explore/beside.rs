@@ -40,7 +40,7 @@ enum Shown {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Fields {
     path: String,
-    /// The transactions that created and changed it, its version, and its owner.
+    /// The transactions that created and last changed the znode, its version, and its owner.
     stat: Option<(i64, i64, i32, i64)>,
     names: Vec<String>,
 }

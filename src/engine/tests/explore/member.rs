@@ -1,7 +1,7 @@
 //! [`Member`]: a session with its client and its driver, as plain data.
 //!
-//! It passes inputs to the engine and carries out its effects as `session/driver` does: first ownerships, then the
-//! alarm, then calls and reports.
+//! It passes inputs to the engine and carries out the engine's effects as `session/driver` does: first ownerships,
+//! then the alarm, then calls and reports.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::time::Moment;
 /// The session timeout, so long that no lease ends unless a session expires on purpose.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How far the clock goes. It stops there, because what is due later is due again and again, forever. Every
-/// wait of a request or a deletion ends before that, and the next keep-alive comes after it.
+/// How far the clock goes. It stops there, because whatever is due later recurs forever. Every wait of a request or a
+/// deletion ends before the horizon, and the next keep-alive comes after it.
 const HORIZON: Duration = Duration::from_secs(300);
 
 /// The longest time for which a server holds a write back.
@@ -61,7 +61,7 @@ pub(super) struct Member {
 pub(super) enum Contact {
     Connected,
     CutOff,
-    /// A server has refused the session, because it has ended.
+    /// A server has refused the session, which has ended.
     Lost,
     /// The client was closed.
     Closed,

@@ -8,8 +8,8 @@
 //! What is modeled, and what is not:
 //! - One write proves a session, because its server reports to the leader without delay. The tests of the
 //!   lease cover longer delays. A session expires when the ensemble has not heard from it for a session
-//!   timeout. By then, the session's own clock has advanced by the same time, so an owner's lease must have
-//!   ended.
+//!   timeout. By then, at least as much time has passed on the session's own clock, so an owner's lease must
+//!   have ended.
 //! - A server may hold back a write of a previous connection. It then handles the write within 100 s, perhaps
 //!   after other servers have answered the session.
 //! - A lost connection loses what is under way, in both directions. Calls that a session makes without

@@ -230,7 +230,7 @@ impl Exploration {
         self.specs[seat.request].access
     }
 
-    /// Returns whether two requests can never own the lock at once.
+    /// Returns whether two requests can never own the lock at the same time.
     fn exclude(&self, one: &Seat, other: &Seat) -> bool {
         let kinds = (self.access(one), self.access(other));
         let share = matches!(kinds, (Access::Read(_), Access::Read(_)));
