@@ -8,8 +8,8 @@
 //! - A session recognizes the names of its znodes, and knows which request it created each one for. A znode whose
 //!   request has ended or has another znode is a stray, unless it is being deleted already. So is a znode of a session
 //!   that this one has replaced. The session deletes each stray that any listing shows.
-//! - After a lost create, the session lists the directory after each reconnect and from time to time, until a listing
-//!   has succeeded after the time at which the create could last take effect.
+//! - After a lost create, the session lists the directory after each reconnect and from time to time. The last listing
+//!   is the first to succeed once the create can no longer take effect.
 //!
 //! All lost creates of a directory share its sweep, because an outage may lose thousands at once.
 
@@ -184,7 +184,7 @@ impl Commons {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
         let pause = sweep.pause();
-        // In the third case, the reply was lost and there is no contact: the reconnect wakes every sweep.
+        // In neither case below, the reply was lost and there is no contact. Then the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
             self.wake_sweep(id);
         } else if in_contact || !error.is_reply_lost() {

@@ -6,8 +6,8 @@
 //! steps that leads there.
 //!
 //! What is modeled, and what is not:
-//! - One write proves a session, because its server reports to the leader without delay. The tests of the
-//!   lease cover longer delays. A session expires when the ensemble has not heard from it for a session
+//! - One write proves a session alive, because the session's server reports to the leader without delay. The tests of
+//!   the lease cover longer delays. A session expires when the ensemble has not heard from it for a session
 //!   timeout. By then, at least as much time has passed on the session's own clock, so an owner's lease must
 //!   have ended.
 //! - A server may hold back a write of a previous connection. It then handles the write within 100 s, perhaps
