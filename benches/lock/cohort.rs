@@ -34,7 +34,7 @@ pub(crate) fn run(plan: &Plan, connect_string: &str, threads: usize) {
     let plain = BlockingWriteLock::with_options(&session, &dir("plain"), options());
     let plain = plain.expect("the path is valid");
 
-    // Measured one after the other, because the numbers of cycles that they make differ too much.
+    // The locks are measured one after the other, because one of them completes far more cycles than the other.
     let side = |cycle: &(dyn Fn() + Sync)| -> Vec<f64> {
         let mut side: Side<'_> = (0..threads).map(|_| -> Cycle<'_> { Box::new(cycle) }).collect();
         compare(plan, std::slice::from_mut(&mut side)).swap_remove(0)
@@ -159,7 +159,7 @@ pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
     }
     print_title("two processes of 8 threads each, on one lock", "");
     print_numbers("times as fast as plain", &factors, "≥ 20", |median| median >= AIM_SHARED);
-    print_numbers("% of one of them", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
+    print_numbers("share of the first process, %", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
 }
 
 /// Returns how many times each process has held the lock in this time.

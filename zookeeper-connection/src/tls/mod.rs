@@ -211,7 +211,7 @@ fn add_platform_roots(roots: &mut RootCertStore, found: CertificateResult) -> Re
     let (valid, _) = roots.add_parsable_certificates(found.certs);
     if valid == 0 {
         let errors = found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let none = "the platform has no certificate authorities; give a file with them";
+        let none = "the platform has no certificate authorities; name a file that contains some";
         return Err(refused(format!("{none} ({errors})")));
     }
     Ok(())
@@ -264,8 +264,8 @@ struct Files {
 }
 
 impl TlsClient {
-    /// Returns the encryption of a stream to this host. Does not read the files: another thread checks whether they
-    /// have changed. Changes take effect on a later attempt.
+    /// Returns what is needed to encrypt a stream to this host. Does not read the files: another thread checks whether
+    /// they have changed. Changes take effect on a later attempt.
     ///
     /// # Errors
     /// [`InvalidTls`](ConnectError::InvalidTls) if a certificate cannot have this name.
