@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use crate::codec::Control;
 
 /// The maximum total length of the paths in one request that sets watches again, because a server refuses long
-/// requests. The tests use a small maximum to get several requests.
-const MAX_PATHS_LENGTH: usize = if cfg!(test) { 128 } else { 128 * 1024 };
+/// requests.
+const MAX_PATHS_LENGTH: usize = 128 * 1024;
 
 /// The table in which a server keeps a watch. The order is that of [`Control::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn requests_that_set_watches_again_are_filled_up() {
         let mut watches = Watches::default();
-        // Each path takes eight bytes.
-        (0..MAX_PATHS_LENGTH / 8).for_each(|number| watches.set(Table::Data, format!("/{number:03}")));
+        // Each path takes sixteen bytes.
+        (0..MAX_PATHS_LENGTH / 16).for_each(|number| watches.set(Table::Data, format!("/{number:011}")));
         assert_eq!(watches.to_set_again(1).len(), 1);
         watches.set(Table::Data, "/b".to_owned());
         assert_eq!(watches.to_set_again(1).len(), 2);

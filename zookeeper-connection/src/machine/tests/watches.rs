@@ -1,4 +1,4 @@
-//! The removal of watches.
+//! Tests of watches that are removed or set again.
 
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, data, watch};
 use crate::Reply;
@@ -86,4 +86,17 @@ fn server_before_3_5_gets_no_second_removal() {
     scripted.reply(3, 1, &data());
     scripted.machine.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
+}
+
+#[test]
+fn watches_that_do_not_fit_into_one_request_are_set_again_in_several() {
+    let mut scripted = Scripted::serving();
+    for (number, xid) in (1..=3).zip(1..) {
+        scripted.submit(number, &watch(&format!("/{number}{}", "a".repeat(60_000))));
+        scripted.sent();
+        scripted.reply(xid, 1, &data());
+    }
+    scripted.replies();
+    reconnect(&mut scripted);
+    assert_eq!(operations(&mut scripted), [OpCode::SetWatches, OpCode::SetWatches]);
 }
