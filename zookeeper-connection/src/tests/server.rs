@@ -109,6 +109,7 @@ impl Client {
     }
 
     /// Returns the same client, with its stream wrapped in another one.
+    #[cfg(feature = "tls")]
     pub(super) fn within<S: Stream + 'static>(self, wrap: impl FnOnce(Box<dyn Stream>) -> S) -> Client {
         Client::new(Box::new(wrap(self.stream)), self.seen)
     }
