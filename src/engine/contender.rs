@@ -14,11 +14,11 @@
 //! calls still arrive, the engine removes whatever those calls have left on the server.
 //!
 //! A request takes one step after another, and waits for one outcome at a time. If something wakes it meanwhile, the
-//! cause may be newer than the outcome, so the request takes another step before it rests. (Some reads run beside the
-//! steps: those that only shorten the wait, which [`super::ahead`] describes, and those of routine looks.)
+//! cause may be newer than the outcome, so the request takes another step before it rests. (Some reads run
+//! alongside the steps: those that only shorten the wait, described in [`super::ahead`], and those of routine looks.)
 //!
-//! A contender depends on no other participant. A method named `on_…` handles an input. A method whose name is an
-//! imperative performs a step. Both return what comes [next](Next), which may be the end of the request. The files of
+//! A contender depends on no other participant. A method named `on_…` handles an input. A method that performs a
+//! step has an imperative name. Both return what comes [next](Next), which may be the end of the request. The files of
 //! the contender form layers, and no method of a contender calls one in a file above its own. From top to bottom:
 //! [`steps`](super::steps), [`join`](super::join), [`queue`](super::queue), [`ahead`](super::ahead) and
 //! [`turn`](super::turn), [`watch`](super::watch), this one. [`ended`](super::ended) describes how a request ends, and
@@ -61,8 +61,9 @@ pub(super) struct Contender {
     /// its znode yet.
     pub(super) watched: Option<ZNodePath>,
     pub(super) ahead: Ahead,
-    /// The names of directories that look like requests ahead, found since this request's znode was created. A request
-    /// that is later created under one of these names is not ahead, so the names are never checked again.
+    /// The names of directories that look like requests ahead, found since this request's znode was created. If a
+    /// request is later created with one of these names, it is newer and therefore not ahead. So the names are never
+    /// checked again.
     pub(super) directories: BTreeSet<String>,
     /// A listing that has arrived and that this request has not used yet. This or another request asked for it.
     pub(super) listing: Option<Arc<Listing>>,
@@ -92,7 +93,7 @@ pub(super) enum Phase {
     },
     Owner {
         znode: ZNodePath,
-        /// It was reported that another client asks the owner to release the lock.
+        /// It has been reported that another client has asked the owner to release the lock.
         revocation_reported: bool,
     },
 }
@@ -251,7 +252,7 @@ impl Contender {
     // ---- what went wrong
 
     /// Ends the request because its znode is gone. The cause may be the end of the session, which also deletes the
-    /// znode. The event of the deletion may arrive before any other sign of that end.
+    /// znode. The deletion event may arrive before any other sign that the session has ended.
     pub(super) fn lose_znode(&self, commons: &mut Commons) -> Next {
         commons.give_up_if_silent();
         match commons.lease.ended_at(self.id, commons.now) {

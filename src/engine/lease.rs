@@ -71,8 +71,8 @@ pub(crate) struct Lease {
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// The time at which the pair that awaits confirmation was answered. It is set only on a connection that
-    /// wants to be idle.
+    /// The time at which the pair that awaits confirmation was answered. It is set only on a connection that needs to
+    /// be idle once in every session timeout (see [`keep_alive_due`](Lease::keep_alive_due)).
     awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
@@ -345,9 +345,8 @@ impl Lease {
     }
 
     /// Returns whether a lock may be taken under the present epoch. Two conditions must hold:
-    /// - Writes can confirm the waiting pairs one after another, and then the first pair that is made under
-    ///   the lock, each in time to extend the epoch. Otherwise an owner would lose the lock even with perfect
-    ///   contact.
+    /// - Writes can confirm each waiting pair in turn, and then the first pair made under the lock, always early enough
+    ///   to extend the epoch. Otherwise an owner would lose the lock even with perfect contact.
     /// - The epoch is not about to end, or no write could extend it now.
     pub(crate) fn admits_owners(&self, now: Moment) -> bool {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)

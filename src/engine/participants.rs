@@ -84,9 +84,9 @@ impl Engine {
         }
     }
 
-    /// Makes every participant look again after a reconnect, because every watch must be set again. Until
-    /// then, a participant stays registered for the event, because the client may have set the watch again by
-    /// itself. If so, that watch must be removed in the end.
+    /// Makes every participant look again after a reconnect, because every watch must be set again. Until it has
+    /// looked, a participant stays registered for its watch's event: the client may have set the watch again by itself,
+    /// and then that watch must be removed in the end.
     pub(super) fn everybody_looks_again(&mut self) {
         // Owners first, because a lease may end while long listings arrive.
         let mut requests: Vec<(bool, ParticipantId)> =

@@ -79,13 +79,13 @@ const MIN_OUTAGE_DIVISOR: u32 = 8;
 /// The shortest time between two keep-alives is the session timeout divided by this number.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// How much earlier than necessary a keep-alive is sent on a connection that wants to be idle: the session timeout
+/// How much earlier than necessary a keep-alive is sent on a connection that needs to be idle: the session timeout
 /// divided by this number.
 const SLACK_DIVISOR: u32 = 16;
 
 impl Lease {
-    /// Returns when a keep-alive is due. The connection wants to be idle for `quiet` once in every session timeout. If
-    /// `quiet` is zero, the connection does not want to be idle.
+    /// Returns when a keep-alive is due. The connection needs to be idle for `quiet` once in every session timeout. If
+    /// `quiet` is zero, the connection does not need to be idle.
     pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
         if !self.is_kept_proven() {
             return Moment::from_nanos(u64::MAX);
@@ -110,19 +110,19 @@ impl Lease {
 
     /// Returns whether a keep-alive is due.
     pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
-        // On a connection that wants to be idle, the answered requests may already have made a pair that can be
+        // On a connection that needs to be idle, the answered requests may already have made a pair that can be
         // confirmed in time. The session then makes no keep-alive now, and confirms this pair with a later one.
         let repeats = quiet.is_zero() || self.last_write.is_none();
         self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
     }
 
     /// Returns whether the first write of a keep-alive has left something for a second write to prove. On a connection
-    /// that wants to be idle, a second write is always made.
+    /// that needs to be idle, a second write is always made.
     pub(crate) fn is_second_write_due(&self, quiet: Duration, now: Moment) -> bool {
         !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
     }
 
-    /// Returns when a touch is due. No touch is due on a connection that wants to be idle, if a write needs no pair,
+    /// Returns when a touch is due. No touch is due on a connection that needs to be idle, if a write needs no pair,
     /// while the lease need not be kept proven, or before a write on the connection is answered.
     pub(crate) fn touch_due(&self, quiet: Duration) -> Moment {
         let is_wanted = quiet.is_zero() && self.needs_pairs() && self.is_kept_proven();
@@ -216,7 +216,7 @@ impl Lease {
         wanted.max(least).min(self.spare() / whole_spare * part_of_spare)
     }
 
-    // ---- on a connection that wants to be idle
+    // ---- on a connection that needs to be idle
 
     /// Returns when the next keep-alive is due if the lease is too short to wait until a pair can be confirmed. The
     /// writes of the keep-alives then make the pairs themselves. The next one is due half a period after the last

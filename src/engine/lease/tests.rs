@@ -58,7 +58,8 @@ impl Lease {
         self.owners[&owner].until
     }
 
-    /// Makes a whole proof, as a session does. Returns what `write` returns.
+    /// Makes a read and then a write, as a session without owners does for a proof. With a report delay, a later write
+    /// must confirm the pair that they make. Returns what `write` returns.
     fn read_and_write(&mut self, sent: Moment, answered: Moment) -> bool {
         self.read(sent, answered);
         self.write(answered, answered)
@@ -274,8 +275,7 @@ fn writes_need_no_keep_alive() {
 fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
     let mut lease = opened();
     lease.write(second(26), second(26));
-    // The write makes a pair with the request that opened the session. Confirming that pair would not extend
-    // the lease.
+    // The write makes a pair with the write at second 0. Confirming that pair would not extend the lease.
     assert!(lease.keep_alive_due(QUIET) > second(26));
     assert!(!lease.await_confirmation(second(27)), "{lease:?}");
     lease.read_and_write(second(27), second(27));

@@ -153,7 +153,7 @@ pub(super) struct ClientState {
     pub(super) listings: u32,
     /// When it began to own something, as far as the checks have noted that.
     pub(super) owns_since: Option<Moment>,
-    /// Whether its connection wants to be idle, because the client library pings only then.
+    /// Whether its connection needs to be idle, because the client library pings only then.
     pub(super) wants_idle: bool,
     /// The moment until which the process is suspended.
     pub(super) paused_until: Moment,

@@ -19,7 +19,7 @@ use crate::tests::deadline;
 /// The id of every session, except those of probes.
 pub(super) const SESSION: i64 = 0x77;
 
-/// The shortest session timeout that a server grants, as a probe learns it.
+/// The shortest session timeout that a server grants, as it tells a probe.
 pub(super) const MIN_TIMEOUT_MS: i32 = 400;
 
 /// The timeout that a probe requests.

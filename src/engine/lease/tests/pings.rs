@@ -437,7 +437,7 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
     assert!(!lease.begin_touch(Duration::ZERO, second(20)), "no lock is held");
     let owner = lease.take(second(14)).unwrap();
     let first = second(14).after(lease.period() / 2);
-    assert!(lease.touch_due(QUIET) > second(1000), "the connection wants to be idle");
+    assert!(lease.touch_due(QUIET) > second(1000), "the connection needs to be idle");
     assert_eq!(lease.touch_due(Duration::ZERO), first);
     assert!(lease.begin_touch(Duration::ZERO, first) && !lease.begin_touch(Duration::ZERO, first));
     assert_eq!(lease.touch_due(Duration::ZERO), first.after(lease.period()));
