@@ -159,7 +159,9 @@ pub(crate) fn run_shared(plan: &Plan, connect_string: &str) {
     }
     print_title("two processes of 8 threads each, on one lock", "");
     print_numbers("times as fast as plain", &factors, "≥ 20", |median| median >= AIM_SHARED);
-    print_numbers("share of the first process, %", &parts, "40 to 60", |median| (40.0..=60.0).contains(&median));
+    print_numbers("share of the first process, %", &parts, "40 to 60", |median| {
+        (40.0..=60.0).contains(&median)
+    });
 }
 
 /// Returns how many times each process has held the lock in this time.
