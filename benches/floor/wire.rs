@@ -67,8 +67,8 @@ impl Wire {
         assert!(error == 0 || error == NODE_EXISTS, "creating {path}: error {error}");
     }
 
-    /// Creates an ephemeral sequential znode and lists a directory, both in one write. Returns the
-    /// path of the znode and the names of the children.
+    /// Creates an ephemeral sequential znode and lists a directory. Sends both requests in one write to the socket.
+    /// Returns the path of the znode and the names of the children.
     pub(crate) fn create_and_list(&mut self, path: &str, data: &[u8], dir: &str) -> (String, Vec<String>) {
         self.create(path, data, EPHEMERAL_SEQUENTIAL);
         self.get_children(dir);

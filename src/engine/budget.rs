@@ -31,7 +31,7 @@ pub(super) struct Budget {
     limit: usize,
     /// The bytes of the chroot, with which each path in the transaction begins.
     chroot: usize,
-    /// The bytes of all znodes, including those whose create is under way.
+    /// The number of bytes that all znodes take in the transaction, including those whose create is under way.
     used: usize,
     /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
@@ -135,9 +135,9 @@ impl Budget {
     }
 
     /// Ends a search that has found these children, and stops counting the lost znodes that are not among them. A lost
-    /// znode among them still counts until its request finds it or its deletion is answered. If the reply to
-    /// a create was lost after the search began, the znode of that create also still counts, because the
-    /// server may have created it after the search.
+    /// znode among them still counts as lost until its request finds it or its deletion is answered. If the reply to a
+    /// create was lost after the search began, the znode of that create also still counts, because the server may have
+    /// created it after the search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
         let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
         let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();

@@ -12,9 +12,10 @@
 //!
 //! - `NotYet` becomes `Present` on the first connection.
 //! - `Present` becomes `Lost` on a disconnect.
-//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven: while the session is open, a proof is due at
-//!   once. If the lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
-//!   repeated. A lingering session makes no proof, and repeats its deletions at once in either case.
+//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven (see below). If the session is still open, a
+//!   proof is then due at once. If the lease is not kept proven, `Lost` becomes `Present`: every participant looks
+//!   again, and deletions are repeated. A lingering session attempts no proof, and repeats its deletions at once in
+//!   either case.
 //! - `Regained` becomes `Present` when a write is answered: every participant looks again. `Regained` becomes
 //!   `Lost` on a disconnect.
 //!
@@ -33,7 +34,7 @@
 //! - The client does not report its pings.
 //!
 //! While the lease is kept proven, only the answer to a write on the present connection counts, timed from when the
-//! write was sent. While it is not, every answer of the server counts, and so does a reconnect.
+//! write was sent. While it is not, every answer from the server counts, and so does a reconnect.
 
 use crate::error::LossReason;
 use crate::time::Moment;

@@ -73,7 +73,8 @@ impl Terminal {
     }
 }
 
-/// Returns whether a shell can continue this process when it is stopped, because its process group is not orphaned.
+/// Returns whether a shell can continue this process when it is stopped, that is, whether its process group is not
+/// orphaned.
 pub(super) fn has_job_control() -> bool {
     let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
     let mut ancestor = getppid();
@@ -93,8 +94,9 @@ fn parent_of(process: Pid) -> Option<Pid> {
     Pid::from_raw(super::descendants::Entry::read(process).ok()??.parent)
 }
 
-/// The leader of the session, which in all likelihood is the shell.
+/// The leader of the session, which in all likelihood is the shell. `None` for the leader itself.
 #[cfg(not(target_os = "linux"))]
 fn parent_of(process: Pid) -> Option<Pid> {
-    Pid::from_raw(getsid(Some(unistd::Pid::from_raw(Pid::as_raw(Some(process))))).ok()?.as_raw())
+    let leader = getsid(Some(unistd::Pid::from_raw(Pid::as_raw(Some(process))))).ok()?;
+    Pid::from_raw(leader.as_raw()).filter(|leader| *leader != process)
 }
