@@ -224,7 +224,8 @@ impl LockGuard {
     ///
     /// # Errors
     /// After these errors nothing was changed:
-    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock is no longer held.
+    /// - [`NotOwner`](crate::ErrorReason::NotOwner): the lock is no longer held. If a reply shows this before the event
+    ///   arrives, [`loss`](LockGuard::loss) reports it at once.
     /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others, with
     ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
