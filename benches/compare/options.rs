@@ -49,7 +49,7 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) places: Places,
-    /// The releases of everything, by name.
+    /// The release of every component, by name.
     pub(crate) releases: Vec<(String, String)>,
 }
 

@@ -182,7 +182,7 @@ impl History {
         assert!(is_within, "owners at once: {:?} of {:?}", names(), self.names());
     }
 
-    /// Repeatedly removes the requests that do not wait, until no request is left.
+    /// Repeatedly lets waiting requests proceed and then removes those that do not wait, until no request is left.
     fn let_every_waiter_own(&mut self) {
         while !self.requests.is_empty() {
             while let Some(index) = self.requests.iter().position(|request| self.can_proceed(request)) {

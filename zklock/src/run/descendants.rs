@@ -172,12 +172,13 @@ impl Descendants {
             });
             self.stopped.extend(stopped);
             match look {
-                Err(error) if may_pass(&error) => thread::sleep(STOPPING_PAUSE),
+                Err(error) if may_pass(&error) => {}
                 _ if moving == Some(0) => return true,
                 // Nothing was seen, and nothing will be.
                 Err(_) if moving.is_none() => return false,
-                _ => thread::sleep(STOPPING_PAUSE),
+                _ => {}
             }
+            thread::sleep(STOPPING_PAUSE);
         }
         false
     }
