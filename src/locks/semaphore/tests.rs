@@ -46,7 +46,8 @@ impl Fixture {
         eventually("another request", || self.requests() != before);
         eventually("the request is placed", || {
             let log = self.server.log();
-            log.last().is_some_and(|call| call.operation != SimOperation::Create)
+            let last = log.iter().rfind(|call| call.operation == SimOperation::Create);
+            last.is_some_and(|call| call.outcome.is_some())
         });
         waiting
     }

@@ -32,7 +32,7 @@ use zookeeper_connection::codec::{Control, EventKind, Request};
 use zookeeper_test_server::{ServerOptions, TestEnsemble, TestServer};
 
 /// The number of requests that each test makes, unless the environment sets another number.
-const CALLS: usize = 6_000;
+const CALLS: usize = 4_000;
 const CALLS_VARIABLE: &str = "DIFFERENTIAL_CALLS";
 const SEED_VARIABLE: &str = "DIFFERENTIAL_SEED";
 
