@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::alarms::Alarms;
-use super::border::{Effect, Event, ParticipantId, Settings};
+use super::border::{CallId, Effect, Event, ParticipantId, Settings};
 use super::calls::Calls;
 use super::lease::Lease;
 use super::life::{Contact, Life};
@@ -81,6 +81,11 @@ impl Commons {
     pub(super) fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
+    }
+
+    /// Returns a number that no call before this moment exceeds, and every later call does.
+    pub(super) fn last_call(&self) -> CallId {
+        CallId(self.last)
     }
 
     /// Draws a random number between 0 and 1.

@@ -182,9 +182,10 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] that this session has begun to delete on this connection. A stray leaves the set when its
-    /// deletion succeeds, or when a listing no longer shows it.
-    strays: BTreeSet<ZNodePath>,
+    /// The [strays] that this session has begun to delete on this connection, and for each that the leader says does
+    /// not exist, the last call before that answer. A stray leaves the map when its deletion succeeds, or when a listing
+    /// no longer shows it.
+    strays: BTreeMap<ZNodePath, Option<CallId>>,
     /// The subjects that users track.
     tracked: BTreeMap<ParticipantId, Tracked>,
     /// The ids that are [pinned](Engine::pin), each of which keeps the session from being idle.
@@ -203,7 +204,7 @@ impl Engine {
             contenders: BTreeMap::new(),
             removals: BTreeMap::new(),
             removed_paths: BTreeSet::new(),
-            strays: BTreeSet::new(),
+            strays: BTreeMap::new(),
             tracked: BTreeMap::new(),
             pins: BTreeSet::new(),
             lease_checks: BTreeSet::new(),

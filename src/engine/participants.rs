@@ -40,9 +40,15 @@ impl Engine {
             self.removals.remove(&id);
             self.removed_paths.remove(&path);
         }
-        // If a listing shows the znode again, it has been created again.
-        if fate == (Fate::Done { has_deleted: true }) {
-            self.strays.remove(&path);
+        match fate {
+            // If a listing shows the znode again, it has been created again.
+            Fate::Done { has_deleted: true } => drop(self.strays.remove(&path)),
+            Fate::Done { has_deleted: false } => {
+                if let Some(answered_after) = self.strays.get_mut(&path) {
+                    *answered_after = Some(self.commons.last_call());
+                }
+            }
+            _ => {}
         }
         match fate {
             Fate::GoesOn | Fate::LeftBehind => {}

@@ -32,7 +32,7 @@ impl Engine {
         }
         let dir = answered.call.listed_dir().map(|dir| ZNodePath::from_server(Arc::clone(dir)));
         if let Some(dir) = &dir {
-            self.pass_over_phantoms(dir, &mut outcome);
+            self.pass_over_phantoms(id, dir, &mut outcome);
         }
         let children = outcome.as_ref().ok().and_then(Reply::listed).cloned();
         self.pass_on(id, answered.pending, outcome);

@@ -665,7 +665,7 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     let with_both = [&*first, &*second, &*name];
     joined(&mut engine, create, &name, &with_both);
     let mut listing = Ok(Reply::Children(Names::from_iter(with_both)));
-    engine.pass_over_phantoms(&path("/lock"), &mut listing);
+    engine.pass_over_phantoms(CallId(u64::MAX), &path("/lock"), &mut listing);
     assert_eq!(listing, Ok(Reply::Children(Names::from_iter(with_both))), "their deletion may be refused");
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second]);
     assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "phantoms ahead do not count");
@@ -683,6 +683,23 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [""; 0], "an owner only reads its znode");
     engine.input(NOW, Engine::look_routinely);
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "the new server may be right");
+}
+
+/// A client that reorders replies may deliver a listing that is older than the owner's downgrade, which it does not show.
+#[test]
+fn a_listing_from_before_the_deletion_of_a_stray_makes_nobody_an_owner() {
+    let mut engine = connected_engine();
+    let gone = engine.new_id().0;
+    let (own, late) = start_named(&mut engine);
+    let (another, create) = start_named(&mut engine);
+    let (stray, name, last) = (named(gone, 1), named(own, 2), named(another, 3));
+    let children = [&*stray, &*name, &*last];
+    joined(&mut engine, create, &last, &children);
+    assert_eq!(deleted_in_vain(&mut engine, &children), [&*stray]);
+    joined(&mut engine, late, &name, &children[..2]);
+    assert_ne!(engine.place(ParticipantId(own)), Some(Place::Owner), "the listing is too old");
+    assert_eq!(deleted_in_vain(&mut engine, &children), [""; 0]);
+    assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "a later listing is not");
 }
 
 /// Two late creates may have the same name, for example those of a downgrade.
