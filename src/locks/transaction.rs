@@ -141,6 +141,10 @@ pub(crate) fn commit(
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
             let found = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?;
+            // A lower version belongs to another znode, which somebody has created at the same path.
+            if found.version < version {
+                return Err(gone(request, znode, Operation::COMMIT));
+            }
             request.commit_fence().advance_to(found.version);
             continue;
         }
@@ -480,6 +484,48 @@ mod tests {
         guard.commit(|changes| changes.create("/made", "lost")).unwrap_err();
         guard.commit(|changes| changes.create("/made", "new")).unwrap();
         assert_eq!(zookeeper.data(guard.id()).unwrap(), b"");
+    }
+
+    #[test]
+    fn commit_to_a_znode_that_was_created_again_ends() {
+        let Held { zookeeper, client, guard } = held();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        guard.commit(|changes| changes.set_data("/report", "new")).unwrap();
+        let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
+        client.before_next(SimOperation::Transact, move || {
+            server.delete(&znode);
+            server.create(&znode, b"");
+        });
+        let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
+        assert_eq!((guard.loss(), &*report(&zookeeper)), (Some(LossReason::NodeDeleted), "new"));
+    }
+
+    #[test]
+    fn token_of_a_znode_that_is_gone_is_a_loss() {
+        let (zookeeper, client, session) = connected();
+        client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+        let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
+        let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
+        client.before_next(SimOperation::Exists, move || server.delete(&znode));
+        let error = guard.fencing_token().unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
+        assert_eq!(guard.loss(), Some(LossReason::NodeDeleted), "the owner has learned of it");
+    }
+
+    #[test]
+    fn lost_commit_of_a_thread_takes_no_effect_during_the_turn_of_another() {
+        let (zookeeper, client, session) = connected();
+        let lock = CohortLock::new(&session, DIR).unwrap();
+        let guard = lock.lock().unwrap();
+        client.hold_back_next(SimOperation::Transact);
+        guard.commit(|changes| changes.set_data("/report", "lost")).unwrap_err();
+        guard.unlock().unwrap();
+        let next = lock.lock().unwrap();
+        client.pass_on();
+        assert!(next.is_owner());
+        assert_eq!(report(&zookeeper), "old");
     }
 
     #[test]

@@ -137,7 +137,10 @@ impl Request {
         self.check_process(Operation::FENCE)?;
         match self.core.call(Operation::FENCE, &znode, Call::exists(&znode, false))? {
             Some(stat) => Ok(*self.seat.fencing_token.get_or_init(|| stat.czxid)),
-            None => Err(self.not_owner(Operation::FENCE)),
+            None => {
+                self.znode_is_gone();
+                Err(self.not_owner(Operation::FENCE))
+            }
         }
     }
 

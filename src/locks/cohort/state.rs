@@ -151,14 +151,15 @@ impl CohortShared {
             return state.take_ownership().map_or(Departure::Lost, Departure::Goes);
         }
         let now = grant.request.core().now();
-        let has_time = ownership.has_time();
-        let may_hand_over = has_time
+        // A commit whose reply was lost may take effect as long as the znode exists, even during the next thread's turn.
+        let may_stay = ownership.has_time() && grant.request.commit_fence().version().is_ok();
+        let may_hand_over = may_stay
             && ownership.behind.as_ref().is_none_or(|behind| {
                 behind.handovers < self.options.max_handovers
                     && now.since(behind.since) < self.options.hand_over_for
             });
         let may_keep =
-            has_time && ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();
+            may_stay && ownership.behind.is_none() && !*is_closed && !self.options.keep_for.is_zero();
         match waiters.pop_front() {
             Some(next) if may_hand_over => {
                 if let Some(behind) = &mut ownership.behind {
