@@ -133,12 +133,6 @@ impl Ahead {
         self.own_watched_on().filter(|connection| by_event && *connection == present)
     }
 
-    /// Notes the departure of a request that was the only one ahead, or that owned the lock exclusively. Either way,
-    /// nobody was ahead of that request.
-    fn note_departed(&mut self, path: &ZNodePath, by: LearnedBy) {
-        self.departed = Some((path.clone(), by));
-    }
-
     /// Forgets what was seen on the last connection. If the request's own znode was watched there, and a watch on it
     /// still shortens the wait, the request rereads each znode that it had watched. These reads show what a listing
     /// would. Otherwise it lists the queue, and so does a request behind another one of its session. The requests of
@@ -220,8 +214,8 @@ impl Contender {
             Sight::Gone => {
                 // The znode was deleted between the listing and the watch. The Java recipe waits forever here.
                 self.forget_watch(commons);
-                if commons.own_queues.has_owned(path) || self.ahead.was_sole(path) {
-                    self.ahead.note_departed(path, LearnedBy::Reply);
+                if self.needs_no_listing(path, commons.own_queues.has_owned(path)) {
+                    self.ahead.departed = Some((path.clone(), LearnedBy::Reply));
                 }
                 Next::Again
             }
@@ -238,7 +232,7 @@ impl Contender {
                 }
                 Next::Rest
             }
-            Sight::Unreadable => {
+            Sight::Unreadable { .. } => {
                 self.note_place(commons, path);
                 Next::Rest
             }
@@ -286,7 +280,8 @@ impl Contender {
             self.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
         }
         self.forget_if_unneeded(commons, path);
-        if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
+        let is_gone = sight.is_ok_and(|sight| sight == Sight::Gone || self.is_another(sight.czxid()));
+        if is_wanted && is_gone { self.lose_znode(commons) } else { Next::Stay }
     }
 
     /// Handles the read that sets the early watch on the second request. Here, too, the request waits without the watch
@@ -323,6 +318,15 @@ impl Contender {
 
     // ---- changes
 
+    /// Returns whether nobody was ahead of the request at `path`, so that its departure needs no listing: it was the only
+    /// one ahead, or it owned the lock exclusively.
+    ///
+    /// What a listing has shown holds for the znode that was there then. So without a `czxid`, by which to recognize the
+    /// request's own znode later, the request always lists the queue.
+    fn needs_no_listing(&self, path: &ZNodePath, has_owned: bool) -> bool {
+        self.czxid.is_some() && (has_owned || self.ahead.was_sole(path))
+    }
+
     /// Handles a change of a znode that the request waits for.
     ///
     /// Suppose that the znode of another request was deleted. If a listing had shown that request as the only
@@ -333,14 +337,14 @@ impl Contender {
         let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;
         if is_own && is_deleted {
-            // No other znode will ever have its name, so the loss is final.
+            // Should a later znode have the same path, it is another one, so the loss is final.
             return self.lose_znode(commons);
         }
         if !self.is_queued() {
             return self.look_again(commons);
         }
+        let is_last = self.needs_no_listing(path, change == (ZNodeChange::Removed { has_owned: true }));
         let ahead = &mut self.ahead;
-        let is_last = ahead.was_sole(path) || change == (ZNodeChange::Removed { has_owned: true });
         if is_own {
             ahead.own = None;
             ahead.is_outdated = true;
@@ -351,7 +355,7 @@ impl Contender {
             self.watched = None;
             ahead.watched_on = None;
             let by = if change == ZNodeChange::Deleted { LearnedBy::Event } else { LearnedBy::Reply };
-            ahead.note_departed(path, by);
+            ahead.departed = Some((path.clone(), by));
         } else {
             return self.look_again(commons);
         }

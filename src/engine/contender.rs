@@ -50,6 +50,8 @@ pub(super) struct Contender {
     pub(super) id: ParticipantId,
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
+    /// The transaction that created the request's znode. `None` if the server has not shown it.
+    pub(super) czxid: Option<i64>,
     pub(super) activity: Activity,
     /// The znode whose change wakes the request:
     /// - for a waiter, the znode ahead (what wakes the waiter is the watch or, if that znode belongs to this session,
@@ -138,8 +140,8 @@ pub(super) enum Asked {
     Create(Arc<RequestSpec>),
     Enqueue(Arc<RequestSpec>, ConnectionNumber),
     Parent(MissingParents),
-    /// Whether this znode, which the listing has shown, still exists.
-    FoundAgain(ZNodePath, Arc<Listing>),
+    /// Whether this znode, which a listing has shown, still exists.
+    FoundAgain(ZNodePath),
     /// The children of the directory, with a watch.
     Count(ZNodePath, ConnectionNumber),
     /// The children of the directory, for a warning.
@@ -198,6 +200,7 @@ impl Contender {
             id,
             spec,
             phase,
+            czxid: None,
             activity: Activity::Idle,
             watched: None,
             ahead: Ahead::default(),
@@ -236,6 +239,15 @@ impl Contender {
             Phase::Joining { .. } => None,
             Phase::Queued { znode, .. } | Phase::Owner { znode, .. } => Some(znode),
         }
+    }
+
+    /// Returns whether the znode at the request's path is known to be another one than the request's, because another
+    /// transaction has created it.
+    ///
+    /// For that, the directory was deleted and created again, and a create of the request took effect once more, and got
+    /// the same number. Requests may be ahead of the new znode although none was ahead of the request's.
+    pub(super) fn is_another(&self, czxid: Option<i64>) -> bool {
+        self.czxid.zip(czxid).is_some_and(|(own, seen)| own != seen)
     }
 
     /// Returns the znode ahead that wakes the request. Returns `None` if that znode is not known, or if the request

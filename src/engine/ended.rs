@@ -108,7 +108,7 @@ impl Asked {
                     }
                 }
             },
-            Asked::FoundAgain(znode, _) => return Some(znode),
+            Asked::FoundAgain(znode) => return Some(znode),
             Asked::Count(path, _)
             | Asked::Data(WatchedRead { path, .. })
             | Asked::Existence(WatchedRead { path, .. })

@@ -126,12 +126,7 @@ impl Contender {
     }
 
     /// Handles the end of the search. `znode` is what the search found for the request, if anything.
-    pub(super) fn on_searched(
-        &mut self,
-        commons: &mut Commons,
-        znode: Option<ZNodePath>,
-        listing: &Arc<Listing>,
-    ) -> Next {
+    pub(super) fn on_searched(&mut self, commons: &mut Commons, znode: Option<ZNodePath>) -> Next {
         let Some(znode) = znode else {
             if let Phase::Joining { unconfirmed, .. } = &mut self.phase {
                 *unconfirmed = false;
@@ -142,7 +137,7 @@ impl Contender {
         commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
         let exists = Call::exists(&znode, false);
-        let asked = Asked::FoundAgain(znode, Arc::clone(listing));
+        let asked = Asked::FoundAgain(znode);
         commons.submit(exists, Priority::Other, Pending::Request(self.id, asked));
         Next::Stay
     }
@@ -151,7 +146,6 @@ impl Contender {
         &mut self,
         commons: &mut Commons,
         znode: &ZNodePath,
-        listing: &Listing,
         found: ZkResult<Option<Stat>>,
     ) -> Next {
         self.note_znode(commons, znode, found.unwrap_or_default());
@@ -159,7 +153,8 @@ impl Contender {
             // The znode was deleted after it was listed.
             return self.lose_znode(commons);
         }
-        self.decide(commons, listing)
+        // The listing that showed the path may be older than the znode that is there now.
+        Next::Again
     }
 
     /// Notes that the request has this znode.
@@ -168,8 +163,8 @@ impl Contender {
         if self.spec.access.is_exclusive() {
             commons.own_queues.add(znode);
         }
-        let token = stat.map(|stat| stat.czxid);
-        self.report(commons, RequestEvent::Joined { znode: znode.clone(), token });
+        self.czxid = stat.map(|stat| stat.czxid);
+        self.report(commons, RequestEvent::Joined { znode: znode.clone(), token: self.czxid });
     }
 
     /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is

@@ -76,9 +76,7 @@ impl Contender {
                 self.on_enqueued(commons, connection, outcome.and_then(Reply::enqueued))
             }
             Asked::Parent(missing) => self.on_parent_made(commons, missing, outcome),
-            Asked::FoundAgain(znode, listing) => {
-                self.on_found_again(commons, &znode, &listing, outcome.and_then(Reply::found))
-            }
+            Asked::FoundAgain(znode) => self.on_found_again(commons, &znode, outcome.and_then(Reply::found)),
             Asked::Count(dir, connection) => {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.on_counted(commons, &dir, &listing)
@@ -100,7 +98,9 @@ impl Contender {
                 self.on_second_watched(commons, &path, Sight::of_data(outcome.and_then(Reply::data)))
             }
             Asked::CheckOwn(path) => {
-                let is_gone = outcome.and_then(Reply::found) == Ok(None);
+                let found = outcome.and_then(Reply::found);
+                let is_gone =
+                    found.is_ok_and(|found| found.is_none_or(|stat| self.is_another(Some(stat.czxid))));
                 if is_gone && self.znode() == Some(&path) { self.lose_znode(commons) } else { Next::Stay }
             }
         }
@@ -189,16 +189,19 @@ impl Contender {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(commons, Operation::WATCH, path, error),
         };
-        if sight == Sight::Unreadable {
+        if matches!(sight, Sight::Unreadable { .. }) {
             commons.alarms.set(self.id, commons.now.after(UNREADABLE_LOOK));
         }
         match purpose {
             Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
-            _ if sight == Sight::Gone => self.lose_znode(commons),
+            _ if sight == Sight::Gone || self.is_another(sight.czxid()) => self.lose_znode(commons),
             // The predecessor was deleted. A listing had shown no request between it and this one, and none
             // can get there later. All that was left to find out was whether this request's znode exists.
             Purpose::TakeOver => self.acquire(commons, *connection),
-            Purpose::Verify => self.keep_owning(commons, *connection, &sight),
+            Purpose::Verify => {
+                self.czxid = self.czxid.or(sight.czxid());
+                self.keep_owning(commons, *connection, &sight)
+            }
         }
     }
 }

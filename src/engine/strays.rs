@@ -4,12 +4,9 @@
 //! See [`sweep`](super::sweep) for why both are needed.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::Engine;
 use super::border::{CallId, Event, ParticipantId, RequestSpec, Target};
-use super::lease::ConnectionNumber;
-use super::listing::Listing;
 use super::sweep::SweepCall;
 use crate::client::port::Names;
 use crate::client::{Enqueued, Reply};
@@ -38,29 +35,25 @@ impl Engine {
     /// Handles the outcome of a call in a round of a sweep.
     pub(super) fn sweep_goes_on(&mut self, id: ParticipantId, asked: SweepCall, outcome: ZkResult<Reply>) {
         match (asked, outcome) {
-            (SweepCall::Write(connection), Ok(_)) => self.commons.list_for_sweep(id, connection),
-            (SweepCall::List(connection), Ok(Reply::Children(children))) => {
-                self.swept(id, connection, children)
-            }
-            (SweepCall::List(connection), Err(ZkError::NoNode)) => {
-                self.swept(id, connection, Names::default())
-            }
+            (SweepCall::Write, Ok(_)) => self.commons.list_for_sweep(id),
+            (SweepCall::List, Ok(Reply::Children(children))) => self.swept(id, &children),
+            (SweepCall::List, Err(ZkError::NoNode)) => self.swept(id, &Names::default()),
             (_, Err(error)) => self.sweep_failed(id, error),
-            (SweepCall::List(_), Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
+            (SweepCall::List, Ok(_)) => self.sweep_failed(id, ZkError::MarshallingError),
         }
     }
 
-    fn swept(&mut self, id: ParticipantId, connection: ConnectionNumber, children: Names) {
+    fn swept(&mut self, id: ParticipantId, children: &Names) {
         let Some(sweep) = self.commons.sweeps.by_id.get_mut(&id) else { return };
         sweep.failure = None;
         let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
-        self.commons.calls.budget.settle(dir.as_str(), &children);
-        self.search_in(connection, children, searching);
+        self.commons.calls.budget.settle(dir.as_str(), children);
+        self.search_in(children, searching);
         self.commons.end_round(id);
     }
 
     /// Searches a listing for the znodes of these requests, and tells each request what was found.
-    fn search_in(&mut self, connection: ConnectionNumber, children: Names, searching: Vec<ParticipantId>) {
+    fn search_in(&mut self, children: &Names, searching: Vec<ParticipantId>) {
         if searching.is_empty() {
             return;
         }
@@ -68,16 +61,14 @@ impl Engine {
         let mut sorted: Vec<&str> = children.iter().collect();
         sorted.sort_unstable();
         let find = |id| {
-            let RequestSpec { dir, prefix, access, .. } = &*self.contenders.get(&id)?.spec;
+            let RequestSpec { dir, prefix, .. } = &*self.contenders.get(&id)?.spec;
             let first = sorted.partition_point(|child| *child < prefix.as_str());
             let name = sorted.get(first).filter(|child| child.starts_with(prefix));
-            Some((id, *access, name.map(|name| dir.child(name))))
+            Some((id, name.map(|name| dir.child(name))))
         };
         let found: Vec<_> = searching.into_iter().filter_map(find).collect();
-        let kinds = found.iter().filter(|(_, _, znode)| znode.is_some()).map(|(_, access, _)| *access);
-        let listing = Arc::new(Listing::new(connection, Ok(children.clone())).in_order_for(kinds));
-        for (id, _, znode) in found {
-            self.with_request(id, |request, commons| request.on_searched(commons, znode, &listing));
+        for (id, znode) in found {
+            self.with_request(id, |request, commons| request.on_searched(commons, znode));
         }
     }
 

@@ -20,7 +20,6 @@ use super::border::{Effect, ParticipantId, Target};
 use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::Activity;
-use super::lease::ConnectionNumber;
 use crate::client::Call;
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
@@ -89,11 +88,11 @@ impl Sweep {
     }
 }
 
-/// A call of a round, with the connection on which the round began.
+/// A call of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum SweepCall {
-    Write(ConnectionNumber),
-    List(ConnectionNumber),
+    Write,
+    List,
 }
 
 impl Commons {
@@ -168,14 +167,13 @@ impl Commons {
         sweep.activity = Activity::UnderWay;
         sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
         self.calls.budget.search(sweep.dir.as_str());
-        let asked = SweepCall::Write(self.lease.connection());
-        self.write_nothing(Priority::Owner, Pending::Sweep(id, asked));
+        self.write_nothing(Priority::Owner, Pending::Sweep(id, SweepCall::Write));
     }
 
-    pub(super) fn list_for_sweep(&mut self, id: ParticipantId, connection: ConnectionNumber) {
+    pub(super) fn list_for_sweep(&mut self, id: ParticipantId) {
         let Some(sweep) = self.sweeps.by_id.get(&id) else { return };
         let list = Call::get_children(&sweep.dir, false);
-        self.submit(list, Priority::Owner, Pending::Sweep(id, SweepCall::List(connection)));
+        self.submit(list, Priority::Owner, Pending::Sweep(id, SweepCall::List));
     }
 
     /// Ends a round that has failed.

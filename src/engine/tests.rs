@@ -429,13 +429,25 @@ fn start_as(engine: &mut Engine, access: Access, prefix: &str) -> (ParticipantId
 /// Answers the create of a request, which joins the queue with this znode among these children.
 fn joined(engine: &mut Engine, create: CallId, znode: &str, children: &[&str]) {
     let children = Ok(Names::from_iter(children.iter().copied()));
-    let reply = Reply::Enqueued(Enqueued::new(format!("/lock/{znode}"), children));
+    let mut enqueued = Enqueued::new(format!("/lock/{znode}"), children);
+    enqueued.stat = Some(stat());
+    let reply = Reply::Enqueued(enqueued);
     engine.input(NOW, |engine| engine.handle_reply(create, Ok(reply)));
+}
+
+/// Returns what the server shows of an ephemeral znode.
+fn stat() -> Stat {
+    Stat { czxid: 7, ephemeral_owner: 1, ..Stat::default() }
 }
 
 /// Returns what a read of an ephemeral znode shows.
 fn data() -> ZkResult<Reply> {
-    Ok(Reply::Data(Vec::new(), Stat { ephemeral_owner: 1, ..Stat::default() }))
+    Ok(Reply::Data(Vec::new(), stat()))
+}
+
+/// Returns what a read shows if the znode was deleted, and then created again.
+fn data_of_another() -> ZkResult<Reply> {
+    Ok(Reply::Data(Vec::new(), Stat { czxid: 9, ..stat() }))
 }
 
 /// Answers all calls, and those that follow: every listing shows these children, every read of data finds an ephemeral
@@ -554,6 +566,67 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
     engine.input(NOW, |engine| engine.handle_reply(look, Err(ZkError::NoNode)));
     assert_eq!(engine.place(id), None, "its znode is gone");
+}
+
+/// Starts a request that is the second in the queue, and has seen its own znode. Returns the calls by which it looks at
+/// the first.
+fn second_in_the_queue(engine: &mut Engine) -> (ParticipantId, CallId) {
+    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
+    let (id, create) = start(engine);
+    joined(engine, create, children[1], &children);
+    let looks = all_submitted(engine);
+    let own = look_at(&looks, "/lock/x-a-lock-0000000001");
+    engine.input(NOW, |engine| engine.handle_reply(own, data()));
+    (id, look_at(&looks, "/lock/x-b-lock-0000000000"))
+}
+
+#[test]
+fn znode_that_was_created_again_with_the_same_number_is_not_the_requests() {
+    let mut engine = connected_engine();
+    let (id, ahead) = second_in_the_queue(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
+    let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
+    // Meanwhile, the directory was deleted and created again, a stranger got number 0, and a create of this request took
+    // effect for a second time.
+    engine.input(NOW, |engine| engine.handle_reply(look, data_of_another()));
+    assert_eq!(engine.place(id), None);
+    assert_eq!(deleted(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000001"]);
+}
+
+#[test]
+fn waiter_and_owner_lose_a_znode_that_was_created_again() {
+    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
+    let mut engine = connected_engine();
+    let (waiter, create) = start(&mut engine);
+    joined(&mut engine, create, children[1], &children);
+    let own = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
+    engine.input(NOW, |engine| engine.handle_reply(own, data_of_another()));
+    assert_eq!(engine.place(waiter), None);
+
+    let mut engine = connected_engine();
+    let (owner, create) = start(&mut engine);
+    joined(&mut engine, create, children[1], &children[1..]);
+    assert_eq!(engine.place(owner), Some(Place::Owner));
+    engine.input(NOW.after(Duration::from_millis(200)), |_| ());
+    let own = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
+    engine.input(NOW, |engine| engine.handle_reply(own, data_of_another()));
+    assert_eq!(engine.place(owner), None);
+}
+
+#[test]
+fn request_that_cannot_recognize_its_znode_lists_the_queue_when_its_turn_comes() {
+    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
+    let mut engine = connected_engine();
+    let (id, create) = start(&mut engine);
+    let enqueued = Enqueued::new(format!("/lock/{}", children[1]), Ok(Names::from_iter(children)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Ok(Reply::Enqueued(enqueued))));
+    let ahead = look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
+    engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
+    let (list, call) = submitted(&mut engine);
+    assert!(matches!(call, Call::GetChildren { .. }), "{call:?}");
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter(children)))));
+    assert_ne!(engine.place(id), Some(Place::Owner), "the first is there again");
+    look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
 }
 
 #[test]
@@ -817,7 +890,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
                     lists += 1;
                     Ok(Reply::Children(names.iter().collect()))
                 }
-                Call::Exists { .. } => Ok(Reply::Found(Some(Stat::default()))),
+                Call::Exists { .. } => Ok(Reply::Found(Some(stat()))),
                 Call::GetData { .. } => data(),
                 Call::Delete { path, .. } => panic!("{path} is deleted"),
                 _ => Err(ZkError::NoNode),
@@ -825,7 +898,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
             engine.input(NOW, |engine| engine.handle_reply(id, reply));
         }
     }
-    assert_eq!(lists, 2, "one for the first request, one for all others");
+    assert_eq!(lists, 5, "two searches, and three to learn the places");
     let places = creates.iter().map(|(id, _)| engine.place(ParticipantId(*id)));
     let owners = places.filter(|place| *place == Some(Place::Owner)).count();
     assert_eq!((engine.contenders.len(), owners), (MANY, 1));

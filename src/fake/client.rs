@@ -15,8 +15,8 @@ use crate::time::Runtime;
 ///
 /// By default it behaves like the crate's own connection. Calls take effect in the order in which they are
 /// submitted. Replies arrive in the same order, and each event arrives at its place among them. A
-/// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_owns_session`
-/// and `set_min_idle_for_ping` turn it into another kind of client.
+/// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_returns_stats`,
+/// `set_owns_session` and `set_min_idle_for_ping` turn it into another kind of client.
 ///
 /// # Threads
 /// By default, submitted calls are executed one after the other on a thread of the session. The closures of
@@ -55,6 +55,7 @@ impl SimulatedClient {
             session_timeout,
             is_ordered: true,
             reports_pings: true,
+            returns_stats: true,
             owns_session: true,
             ..Client::default()
         };

@@ -160,7 +160,8 @@ impl Link {
         match call {
             Call::Create { data, acl, mode, .. } => {
                 let path = state.create(path, data, acl, *mode, requester)?;
-                Ok(Reply::Created { path, stat: None })
+                let stat = state.tree.stat(&path).ok().flatten();
+                Ok(Reply::Created { stat: stat.filter(|_| self.client(state).returns_stats), path })
             }
             Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
             Call::SetData { data, version, .. } => {

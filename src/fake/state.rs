@@ -68,6 +68,7 @@ pub(super) struct Client {
     pub(super) report_delay: Duration,
     pub(super) is_ordered: bool,
     pub(super) reports_pings: bool,
+    pub(super) returns_stats: bool,
     pub(super) owns_session: bool,
     pub(super) min_idle_for_ping: Duration,
     pub(super) identities: Vec<Identity>,

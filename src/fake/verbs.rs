@@ -72,6 +72,13 @@ impl SimulatedClient {
         self.client(&mut self.shared.lock()).reports_pings = reports_pings;
     }
 
+    /// Sets whether the answer to a create contains the `Stat` of the new znode.
+    ///
+    /// The default is `true`. Servers before 3.5, and some clients, return only its path.
+    pub fn set_returns_stats(&self, returns_stats: bool) {
+        self.client(&mut self.shared.lock()).returns_stats = returns_stats;
+    }
+
     /// Sets whether closing the client ends the session on the server.
     ///
     /// The default is `true`. Pass `false` to simulate a client whose session outlives

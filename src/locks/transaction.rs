@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn token_of_a_znode_that_is_gone_is_a_loss() {
         let (zookeeper, client, session) = connected();
-        client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
+        client.set_returns_stats(false);
         let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
         let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
         client.before_next(SimOperation::Exists, move || server.delete(&znode));

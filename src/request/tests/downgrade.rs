@@ -314,6 +314,23 @@ fn downgraded_reader_keeps_the_writers_fencing_token() {
 }
 
 #[test]
+fn writer_whose_znode_was_deleted_and_created_again_cannot_downgrade() {
+    let (downgrade, writer) = DowngradeFixture::new();
+    let (zk, znode) = (downgrade.zk.clone(), writer.id().to_owned());
+    let session = downgrade.fixture.client.session_id();
+    downgrade.fixture.client.before_next(SimOperation::Exists, move || {
+        let (prefix, number) = znode.split_at(znode.len() - 10);
+        zk.delete(&znode);
+        zk.set_sequence(DIR, number.parse().unwrap());
+        let (_, prefix) = prefix.rsplit_once('/').unwrap();
+        assert_eq!(zk.create_sequential(DIR, prefix, Some(session)), znode);
+    });
+    let failed = writer.downgrade().unwrap_err();
+    assert_eq!(failed.error.reason(), ErrorReason::NotOwner, "{}", failed.error);
+    downgrade.assert_lost(failed);
+}
+
+#[test]
 fn downgrade_works_at_the_end_of_the_counter() {
     for end in [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes] {
         let zk = SimulatedZooKeeper::new();

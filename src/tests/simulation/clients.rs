@@ -170,9 +170,12 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
             drift,
         ),
     };
+    let simulated = world.zookeeper.connect(timeout);
+    // On the wire, the server answers in full.
+    simulated.set_returns_stats(reports_pings);
     let client = ClientState {
         process: state.clients.len(),
-        simulated: world.zookeeper.connect(timeout),
+        simulated,
         wire: None,
         session_timeout: timeout,
         created_timeout: timeout,

@@ -295,8 +295,10 @@ pub(super) fn drop_the_locks(scheduler: &mut Scheduler<'_>) -> Verdict {
         // A request that was not withdrawn has ended by itself and must have reported that. A withdrawn
         // request may still be known, because its znode is not deleted yet.
         let ended_by_itself = lock.request().is_some_and(|request| !request.was_withdrawn());
-        // If the lock was released before its lost session was replaced, there was nothing to report.
-        let was_released = lock.session().replacement().is_some() && !lock.has_joined();
+        // If the lock was released before its lost session was replaced, there was nothing to report. If it was closed
+        // during a release, a later request may have reported after the one that is kept.
+        let is_over = lock.session().replacement().is_some() || lock.is_closed();
+        let was_released = is_over && !lock.has_joined();
         let ended_by_itself = ended_by_itself && !was_released && !waits_for_a_session(&lock);
         let last = world.state().locks[number].last;
         if ended_by_itself && !matches!(last, Some(Callback::Lost(_) | Callback::Dropped(_))) {

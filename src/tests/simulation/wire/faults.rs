@@ -140,7 +140,9 @@ fn change_transport(
     let transport = state.clients[client].endpoint().and_then(|endpoint| endpoint.transport.as_mut());
     let Some(transport) = transport else { return };
     change(transport, &mut random);
+    let connection = transport.peer.number;
     state.random = random;
+    state.clients[client].wired_mut().disturb_attempt(connection, world.now());
     drop(state);
     world.note(format!("client {client} {what}"));
 }
@@ -180,14 +182,8 @@ fn change_servers(world: &World, number: usize) {
 
 /// Loses packets of a client's current connection, without either side knowing.
 fn swallow(world: &World, number: usize, what: &'static str, begin: impl FnOnce(&mut Transport)) {
-    let mut swallowed = None;
-    change_transport(world, number, &format!("has a fault: {what}"), |transport, _| {
-        begin(transport);
-        swallowed = Some(transport.peer.number);
-    });
-    let Some(connection) = swallowed else { return };
+    change_transport(world, number, &format!("has a fault: {what}"), |transport, _| begin(transport));
     saw(what);
-    world.state().clients[number].wired_mut().swallow(connection, world.now());
 }
 
 /// Holds back everything that both sides send.
@@ -661,7 +657,7 @@ fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment)
             transport.end_down();
         } else if !transport.lose_server(random) {
             let connection = transport.peer.number;
-            wired.swallow(connection, now);
+            wired.disturb_attempt(connection, now);
         }
     }
 }

@@ -118,9 +118,9 @@ impl Wired {
         self.disturbed_at = self.disturbed_at.max(until);
     }
 
-    /// Records that a connection is swallowed. If the connection has the session, the client notices in time. If not,
-    /// the client has already lost time on an earlier connection, and may notice too late.
-    pub(super) fn swallow(&mut self, connection: i64, now: Moment) {
+    /// Records a fault of a connection. If the connection has the session, the client finds another server in time. If
+    /// not, the client has already lost time on an earlier connection, and may be too late.
+    pub(super) fn disturb_attempt(&mut self, connection: i64, now: Moment) {
         if self.owner != Some(connection) {
             self.clear_since = now;
         }
