@@ -624,7 +624,8 @@ impl Front<'_> {
         self.world.note(format!("server {} trickles to client {}", self.transport.server, self.client));
         let mut frame = vec![0, 1, 0, 0];
         frame.resize(4 + LENGTH, 0);
-        self.send(&frame, None);
+        // Once the bytes arrive at full speed, the frame does end, and answers nothing.
+        self.send(&frame, Some(Meaning::Garbage));
         self.transport.peer.is_mute = true;
         self.transport.trickles_at = Some(self.world.now());
         saw("frame-trickles");
