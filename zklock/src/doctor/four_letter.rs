@@ -2,10 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// The time for one word, from the connection to the end of the answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-const MAX_ANSWER: u64 = 64 * 1024;
+const MAX_ANSWER: usize = 64 * 1024;
 
 /// What a server reports about itself.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,17 +19,24 @@ pub(super) struct Status {
 
 /// Asks a server for its version, mode and tick. Whatever the server does not answer is `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
-    let answer = |word| ask(address, word).unwrap_or_default();
+    let answer = |word| ask(address, word, TIMEOUT).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))
 }
 
-fn ask(address: SocketAddr, word: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+fn ask(address: SocketAddr, word: &str, timeout: Duration) -> io::Result<String> {
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.write_all(word.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    let (mut answer, mut block) = (Vec::new(), [0; 4096]);
+    while answer.len() < MAX_ANSWER {
+        let left = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut block)? {
+            0 => break,
+            length => answer.extend_from_slice(&block[..length]),
+        }
+    }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -51,7 +59,25 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
+
+    /// A timeout for each read alone would never end this.
+    #[test]
+    fn answer_that_never_ends_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b".").is_ok() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        assert!(ask(address, "srvr", Duration::from_millis(300)).is_err());
+        server.join().unwrap();
+    }
 
     #[test]
     fn version_mode_and_tick_are_found() {

@@ -55,7 +55,7 @@ pub(super) struct Entry {
 enum State {
     Running,
     Stopped,
-    /// The first thread has ended. Only the other threads show whether the process is stopped.
+    /// The first thread has ended.
     Headless,
     Ended,
 }
@@ -65,6 +65,9 @@ enum State {
 pub(super) struct Killed {
     /// The processes that were running and can be killed.
     pub(super) found: HashSet<Identity>,
+    /// Whether a child of this process has ended and was not waited for yet. It may have ended during the look, and have
+    /// started a process that the look has missed.
+    pub(super) has_child_ended: bool,
     /// Why some other process cannot be killed, or why there may be processes that cannot be seen.
     pub(super) failure: Option<io::Error>,
     /// Whether the failure may be temporary.
@@ -90,12 +93,14 @@ pub(super) struct Looks {
 impl Looks {
     /// Counts a look. Returns `true` if no descendant is left, or if there is no way to find out.
     ///
-    /// One look may miss a process, so it takes two. A look that has failed for a reason that may be temporary shows
-    /// nothing.
+    /// One look may miss a process, so it takes two. A look shows nothing if it has failed for a reason that may be
+    /// temporary, or if a process has ended meanwhile. Otherwise, a chain of short-lived processes, of which each starts
+    /// the next one, could escape.
     pub(super) fn are_enough(&mut self, killed: &Killed, now: Instant) -> bool {
         self.blind_since = self.blind_since.or(Some(now)).filter(|_| killed.may_pass);
         let is_blind = self.blind_since.is_some_and(|since| now.duration_since(since) < MAX_BLINDNESS);
-        self.empty = if killed.found.is_empty() && !is_blind { self.empty + 1 } else { 0 };
+        let is_empty = killed.found.is_empty() && !killed.has_child_ended && !is_blind;
+        self.empty = if is_empty { self.empty + 1 } else { 0 };
         self.empty >= 2
     }
 }
@@ -153,11 +158,24 @@ impl Descendants {
         if let Err(error) = look {
             killed.fail("/proc", &error);
         }
+        killed.has_child_ended = self.has_child_ended.load(Ordering::SeqCst);
         killed
     }
 
-    /// Stops all running descendants until [`go_on`](Descendants::go_on). Returns whether all of them are stopped.
+    /// Returns whether a descendant is in a process group, or whether there is no way to find out.
+    pub(super) fn include_group(&self, group: Pid) -> bool {
+        let mut includes = false;
+        let look = self.look(|proc, running, _| {
+            let is_member = |entry: &&Entry| entry.group == group.as_raw_nonzero().get();
+            includes = proc.depth.is_some() || running.iter().any(is_member);
+        });
+        includes || look.is_err()
+    }
+
+    /// Stops all running descendants until [`go_on`](Descendants::go_on). Returns whether all of them are stopped. One
+    /// look may miss a process, so it takes two.
     pub(super) fn stop(&mut self) -> bool {
+        let mut quiet = 0;
         for _ in 0..MAX_STOPPING_LOOKS {
             let (mut moving, mut stopped) = (None, HashSet::new());
             let look = self.look(|proc, running, _| {
@@ -171,9 +189,10 @@ impl Descendants {
                 moving = Some(running.len());
             });
             self.stopped.extend(stopped);
+            quiet = if moving == Some(0) { quiet + 1 } else { 0 };
             match look {
-                Err(error) if may_pass(&error) => {}
-                _ if moving == Some(0) => return true,
+                Err(error) if may_pass(&error) => quiet = 0,
+                _ if quiet == 2 => return true,
                 // Nothing was seen, and nothing will be.
                 Err(_) if moving.is_none() => return false,
                 _ => {}
@@ -430,9 +449,10 @@ impl Entry {
     }
 
     fn is_stopped(&self) -> io::Result<bool> {
-        if self.state != State::Headless {
-            return Ok(self.state == State::Stopped);
+        if self.state == State::Running {
+            return Ok(false);
         }
+        // A debugger may have stopped only the first thread. A signal may not have stopped the other threads yet.
         let threads: io::Result<Vec<_>> = pids_in(&format!("/proc/{}/task", self.pid))?
             .into_iter()
             .map(|thread| read(self.pid, &format!("task/{thread}/stat")))
@@ -489,7 +509,17 @@ mod tests {
     fn process_has_ended_when_all_its_threads_have() {
         let entry = |state, threads| Entry::parse(42, &stat(b"sh", state, 1, threads)).unwrap();
         assert!(!entry("Z", 1).is_running() && entry("Z", 2).is_running());
-        assert!(entry("T", 1).is_running() && entry("T", 1).is_stopped().unwrap());
+        assert!(entry("T", 1).is_running());
+    }
+
+    /// A debugger, for example, may have stopped only the first thread.
+    #[test]
+    fn process_is_stopped_when_all_its_threads_are() {
+        let mut entry = Entry::read(getpid()).unwrap().unwrap();
+        for state in [State::Running, State::Stopped, State::Headless] {
+            entry.state = state;
+            assert!(!entry.is_stopped().unwrap(), "{state:?}");
+        }
     }
 
     #[test]
@@ -554,6 +584,11 @@ mod tests {
         assert!(!are_enough(&blind, 1) && !are_enough(&blind, 60) && !are_enough(&empty, 61));
         assert!(!are_enough(&blind, 62) && !are_enough(&blind, 121));
         assert!(!are_enough(&blind, 122) && are_enough(&blind, 122));
+        // A process that has ended may have started another one, which the look has missed.
+        let mut looks = Looks::default();
+        let ended = Killed { has_child_ended: true, ..Killed::default() };
+        assert!(!looks.are_enough(&empty, begun) && !looks.are_enough(&ended, begun));
+        assert!(!looks.are_enough(&empty, begun) && looks.are_enough(&empty, begun));
         // Any other failure is permanent.
         let mut looks = Looks::default();
         let refused = killed(&[], Some(Errno::PERM));

@@ -264,7 +264,11 @@ fn lock_and_run(
 
 /// The failure of a command that could not be started.
 fn not_started(program: &OsString, error: &io::Error) -> Failure {
-    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ if platform::is_shortage(error) => SYSTEM,
+        _ => NOT_EXECUTABLE,
+    };
     Failure::new(code, format!("{}: {error}", program.to_string_lossy()))
 }
 

@@ -31,6 +31,10 @@ pub(super) fn cause_of_stop(_signal: i32) -> &'static str {
     "a signal has stopped it"
 }
 
+pub(super) fn is_shortage(_error: &io::Error) -> bool {
+    false
+}
+
 pub(super) fn end_as_interrupted() {}
 
 /// A running command.
@@ -75,9 +79,11 @@ impl Child {
         Stop::Passing
     }
 
-    pub(super) fn stop_job(&self) -> bool {
+    pub(super) fn stop(&self) -> bool {
         false
     }
+
+    pub(super) fn stop_with_the_job(&self) {}
 
     pub(super) fn go_on(&self) -> io::Result<()> {
         Ok(())

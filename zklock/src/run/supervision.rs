@@ -84,6 +84,8 @@ pub(super) struct Supervision<'a> {
     is_reported: bool,
     /// Whether it was reported that the command cannot be ended.
     is_refused: bool,
+    /// Whether the command was killed. What it leaves behind is then killed, too.
+    is_killed: bool,
 }
 
 /// The result of a supervision.
@@ -113,6 +115,7 @@ impl<'a> Supervision<'a> {
             lost: false,
             is_reported: false,
             is_refused: false,
+            is_killed: false,
         }
     }
 
@@ -123,8 +126,8 @@ impl<'a> Supervision<'a> {
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
     }
 
-    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, or if the lock is lost,
-    /// also blocks until nothing is left of the command.
+    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, or if the lock is lost or
+    /// the command was killed, also blocks until nothing is left of the command.
     ///
     /// The loop waits only in `select!`, while it stops the whole job, and while the job is stopped. Signals that end
     /// the command are sent before anything is reported.
@@ -171,7 +174,7 @@ impl<'a> Supervision<'a> {
         if let Some(reason) = self.guard.loss() {
             self.handle_lost_lock(reason);
         }
-        if self.lost || failure.is_some() {
+        if self.lost || self.is_killed || failure.is_some() {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
@@ -194,13 +197,16 @@ impl<'a> Supervision<'a> {
             // If the command is about to be killed, this process must not be stopped.
             Stop::OfTheJob if !self.is_ending() => {
                 self.activity = Activity::Stopped(None);
+                // Nothing may run while this process is stopped.
+                if !self.child.stop() {
+                    self.go_on();
+                    return complain("not stopped: a process of the command cannot be stopped");
+                }
                 let lease = shown(self.guard.lease_remaining());
                 complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
-                if self.child.stop_job() {
-                    // This process was stopped, and is running again. It is about to handle its SIGCONT, and maybe a
-                    // signal that was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
-                    return;
-                }
+                // When this returns, this process is running again. It is about to handle its SIGCONT, and maybe a
+                // signal that was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
+                return self.child.stop_with_the_job();
             }
             _ => {}
         }
@@ -344,6 +350,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn kill(&mut self) {
+        self.is_killed = true;
         let signalled = self.child.kill();
         self.report(signalled);
     }

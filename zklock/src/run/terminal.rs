@@ -10,14 +10,16 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 
 use nix::unistd::{self, getpgid, getpgrp, getsid};
-use rustix::process::{Pid, getppid};
+use rustix::io::Errno;
+use rustix::process::{Pid, getppid, test_kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 #[derive(Debug)]
 pub(super) struct Terminal {
     file: File,
-    /// The terminal modes when the command got the terminal. `None` while the command does not have it.
-    given: Option<Termios>,
+    /// The process group of the command, and the terminal modes when that group got the terminal. `None` while the
+    /// command does not have it.
+    given: Option<(Pid, Termios)>,
     /// Whether the command should have the terminal whenever this process has it.
     is_wanted: bool,
 }
@@ -35,15 +37,34 @@ impl Terminal {
     /// Gives the terminal to the process group of the command, if the command should have it and this process has it.
     pub(super) fn give(&mut self, group: Pid) {
         if self.is_wanted && self.is_ours() {
-            let modes = tcgetattr(&self.file);
-            self.given = modes.ok().filter(|_| tcsetpgrp(&self.file, group).is_ok());
+            let modes = tcgetattr(&self.file).ok().filter(|_| tcsetpgrp(&self.file, group).is_ok());
+            self.given = modes.map(|modes| (group, modes));
+        }
+    }
+
+    /// Finds out whether somebody else has the terminal now. For example, if only a script around this process was
+    /// killed, the shell has taken the terminal, and this process must not take it from the shell.
+    ///
+    /// `is_of_command` tells whether some process of the command is in a group: the command may have given the terminal
+    /// to a group that it has created. If that group has ended, the command still counts as having the terminal.
+    pub(super) fn look(&mut self, is_of_command: impl FnOnce(Pid) -> bool) {
+        let Some((group, _)) = &self.given else { return };
+        let is_taken = match tcgetpgrp(&self.file) {
+            Ok(now) => {
+                now != *group && test_kill_process_group(now) != Err(Errno::SRCH) && !is_of_command(now)
+            }
+            // The group is outside this PID namespace.
+            Err(error) => error == Errno::OPNOTSUPP,
+        };
+        if is_taken {
+            self.given = None;
         }
     }
 
     /// Takes the terminal back from the command. With `restores_modes`, also restores the modes of the terminal, which
     /// a killed command may have changed.
     pub(super) fn take_back(&mut self, restores_modes: bool) {
-        if let Some(modes) = self.given.take() {
+        if let Some((_, modes)) = self.given.take() {
             // This fails only if the terminal has gone.
             if let Some(ours) = Pid::from_raw(getpgrp().as_raw()) {
                 let _ = tcsetpgrp(&self.file, ours);

@@ -118,7 +118,10 @@ fn stop_myself() {
 /// group, which includes a script that runs it. Returns only if that fails.
 pub(super) fn end_as_interrupted() {
     let _ = kill_current_process_group(Signal::INT);
-    let _ = emulate_default_handler(SIGINT);
+    // No signal ends process 1 that has no handler, and the emulation does not allow for that.
+    if getpid() != Pid::INIT {
+        let _ = emulate_default_handler(SIGINT);
+    }
 }
 
 /// A command, which is the first process of its group.
@@ -131,6 +134,8 @@ pub(super) struct Child {
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
+    /// Whether this process has forwarded a SIGINT.
+    is_interrupted: bool,
     #[cfg(target_os = "linux")]
     descendants: Descendants,
 }
@@ -162,6 +167,7 @@ impl Child {
             is_launched: false,
             terminal: Terminal::open(),
             stopping_until: None,
+            is_interrupted: false,
             #[cfg(target_os = "linux")]
             descendants,
         };
@@ -188,6 +194,7 @@ impl Child {
                 return Ok(());
             }
             SIGTSTP => self.stopping_until = Instant::now().checked_add(MAX_STOPPING),
+            SIGINT => self.is_interrupted = true,
             _ => {}
         }
         let forwarded = Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal));
@@ -203,6 +210,7 @@ impl Child {
         }
         let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
         let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
+        self.look_at_terminal();
         let Some(terminal) = &mut self.terminal else { return Stop::Lasting };
         if wants_terminal {
             terminal.want();
@@ -219,16 +227,18 @@ impl Child {
         }
     }
 
-    /// Stops the job until the shell continues it: first everything that the command has started, then this process.
-    /// Returns `false` if something cannot be stopped, because nothing may run while this process is stopped.
-    pub(super) fn stop_job(&mut self) -> bool {
+    /// Stops the command and everything that it has started. Returns `false` if something cannot be stopped.
+    /// [`go_on`](Child::go_on) continues what was stopped.
+    pub(super) fn stop(&mut self) -> bool {
         let _ = self.signal(Signal::STOP);
         #[cfg(target_os = "linux")]
-        if !self.descendants.stop() {
-            // Processes that cannot be continued now are continued with the command.
-            let _ = self.descendants.go_on();
-            return false;
-        }
+        return self.descendants.stop();
+        #[cfg(not(target_os = "linux"))]
+        true
+    }
+
+    /// Stops this process until the shell continues it, because the command has been stopped as a job of that shell.
+    pub(super) fn stop_with_the_job(&mut self) {
         stderr::flush();
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         self.take_terminal_back(false);
@@ -238,7 +248,6 @@ impl Child {
         } else {
             stop_myself();
         }
-        true
     }
 
     /// Starts or continues the command. Gives it the terminal if it should have the terminal and this process has it.
@@ -251,7 +260,7 @@ impl Child {
         self.signal(Signal::CONT).and(rest)
     }
 
-    /// Continues what [`stop_job`](Child::stop_job) has stopped and [`go_on`](Child::go_on) could not continue.
+    /// Continues what [`stop`](Child::stop) has stopped and [`go_on`](Child::go_on) could not continue.
     pub(super) fn continue_rest(&mut self) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         self.descendants.go_on()?;
@@ -290,6 +299,7 @@ impl Child {
         let group = self.signal(Signal::KILL);
         let (mut pause, mut known, mut looks) = (MIN_PAUSE, HashSet::new(), Looks::default());
         loop {
+            self.reap();
             let killed = self.descendants.kill();
             if looks.are_enough(&killed, Instant::now()) {
                 return group.and(killed.failure.map_or(Ok(()), Err));
@@ -325,6 +335,14 @@ impl Child {
         }
     }
 
+    fn look_at_terminal(&mut self) {
+        let Some(terminal) = &mut self.terminal else { return };
+        #[cfg(target_os = "linux")]
+        terminal.look(|group| self.descendants.include_group(group));
+        #[cfg(not(target_os = "linux"))]
+        terminal.look(|_| false);
+    }
+
     fn take_terminal_back(&mut self, restores_modes: bool) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back(restores_modes);
@@ -334,11 +352,13 @@ impl Child {
     /// Returns how the command ended. Call it only when the command has ended.
     pub(super) fn end(mut self) -> io::Result<End> {
         let status = self.child.wait()?;
+        self.look_at_terminal();
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         let code = code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX);
-        Ok(End { code, is_interrupted: had_terminal && status.signal() == Some(SIGINT) })
+        let is_interrupted = had_terminal && !self.is_interrupted && status.signal() == Some(SIGINT);
+        Ok(End { code, is_interrupted })
     }
 }
 
@@ -368,6 +388,12 @@ fn take_report(process: Pid) -> Option<Change> {
     let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
     let status = waitid(WaitId::Pid(process), options).ok()??;
     status.stopping_signal().map(Change::Stopped).or(status.continued().then_some(Change::Continued))
+}
+
+/// Returns whether a program could not be started for lack of processes, descriptors or memory.
+pub(super) fn is_shortage(error: &io::Error) -> bool {
+    let errors = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))
 }
 
 /// Returns why a signal has stopped a command.
@@ -402,6 +428,7 @@ mod tests {
             is_launched: false,
             terminal: None,
             stopping_until: None,
+            is_interrupted: false,
             #[cfg(target_os = "linux")]
             descendants: Descendants::default(),
         };

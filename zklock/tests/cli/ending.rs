@@ -223,6 +223,34 @@ fn descendants_are_killed_once_the_program_has_descriptors_again() {
     }
 }
 
+/// Each process of the chain starts the next one, in another process group, and ends. The chain must end with the
+/// command, whether the lock is lost or the command is ended for another reason.
+#[cfg(target_os = "linux")]
+#[test]
+fn chain_of_short_lived_processes_does_not_escape() {
+    let files = TempDir::new().unwrap();
+    let links = files.path().join("links");
+    let chain = format!("echo >>{}\nsetsid sh \"$0\" &\n", links.display());
+    let chain = file(files.path(), "chain", &chain);
+    let length = || fs::metadata(&links).map_or(0, |links| links.len());
+    for is_lost in [true, false] {
+        let fixture = Fixture::new();
+        let options: &[&str] = if is_lost { &[] } else { &["--stopped-for", "100ms"] };
+        let end = if is_lost { "wait" } else { "kill -STOP $$" };
+        let script = format!("trap '' TERM; sh {chain} & sleep 0.3; echo up; {end}; sleep 1000");
+        let program = fixture.run(&[options, &["--grace", "100ms"]].concat(), &script);
+        program.line_with("up");
+        if is_lost {
+            delete_owner(&fixture);
+        }
+        assert_eq!(program.end().code, if is_lost { 76 } else { 137 });
+        let before = length();
+        // Enough time for hundreds of links.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(length(), before, "lost: {is_lost}");
+    }
+}
+
 /// The `/proc` of another namespace shows process ids that differ from those that the program uses.
 #[cfg(target_os = "linux")]
 #[test]
@@ -511,6 +539,18 @@ fn program_needs_neither_descriptors_nor_proc() {
     unshare.args(without_proc.get_args());
     let ended = Program::spawn(unshare).end();
     assert!(ended.code == 3 || !ended.err.contains("zklock"), "{ended:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn command_that_cannot_be_started_for_lack_of_descriptors_is_70() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let program = fixture.run(&[], "exit 3");
+    fixture.await_requests(2);
+    leave_descriptors(program.pid(), 0);
+    guard.unlock().unwrap();
+    program.end().assert_failed(70, "Too many open files");
 }
 
 /// Through an inherited connection, the session would outlive the program.

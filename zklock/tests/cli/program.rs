@@ -266,7 +266,12 @@ pub fn state_of(pid: Pid) -> char {
 pub fn leave_descriptors(pid: Pid, count: usize) {
     let is_free =
         |number: &u64| !Path::new(&format!("/proc/{}/fd/{number}", pid.as_raw_nonzero())).is_symlink();
-    let current = (0..).filter(is_free).nth(count);
+    // The process may have a file open for a moment.
+    let samples = (0..50).filter_map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        (0..).filter(is_free).nth(count)
+    });
+    let current = samples.min();
     prlimit(Some(pid), Resource::Nofile, Rlimit { current, ..getrlimit(Resource::Nofile) }).unwrap();
 }
 

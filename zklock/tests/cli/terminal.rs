@@ -26,7 +26,7 @@ const STUBBORN: &str = "trap '' TERM; exec >/dev/null 2>&1; while :; do sleep 0.
 /// `vfork` handles no signal until its child has executed a program, and the child may be stopped before that.
 const WAITING: &str = "sleep 1000 & echo pid $$; wait";
 
-/// A terminal with an interactive shell, which has job control.
+/// A terminal with its first program: in most tests an interactive shell, which has job control.
 struct Terminal {
     shell: Child,
     input: File,
@@ -38,6 +38,19 @@ struct Terminal {
 impl Terminal {
     /// Starts a shell in which `$zklock` is the program, and `$dir` the directory of a lock.
     fn new(fixture: &Fixture) -> Terminal {
+        let shell = ["setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"];
+        let mut terminal = Terminal::with(fixture, &shell);
+        terminal.expect("prompt> ");
+        // Without echo, so that what is typed is not taken for output.
+        terminal
+            .type_line("stty -echo; bind 'set enable-bracketed-paste off'; PS1='prompt''> '; set +o emacs");
+        terminal.type_line("echo 're''ady'");
+        terminal.expect("ready");
+        terminal
+    }
+
+    /// Starts a program, which must make the terminal its controlling terminal.
+    fn with(fixture: &Fixture, program: &[&str]) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -46,7 +59,7 @@ impl Terminal {
         let stdio = || OwnedFd::from(File::from(slave.try_clone().unwrap()));
         // These tests may run under nohup(1), and a shell leaves ignored signals ignored.
         let mut shell = Command::new("env");
-        shell.args(["--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"]);
+        shell.arg("--default-signal").args(program);
         shell.stdin(stdio()).stdout(stdio()).stderr(stdio());
         let of_zklock = ["ZK_AUTH", "ZK_CERT_KEY_PASSWORD", "ZK_SASL", "ZK_SERVER_PRINCIPAL", "ZKLOCK_PATH"];
         for name in of_zklock.into_iter().chain(["RUST_LOG", "PROMPT_COMMAND"]) {
@@ -64,14 +77,7 @@ impl Terminal {
                 read.lock().push_str(&String::from_utf8_lossy(&block[..length]));
             }
         });
-        let mut terminal = Terminal { shell, input: File::from(master), output, seen: 0 };
-        terminal.expect("prompt> ");
-        // Without echo, so that what is typed is not taken for output.
-        terminal
-            .type_line("stty -echo; bind 'set enable-bracketed-paste off'; PS1='prompt''> '; set +o emacs");
-        terminal.type_line("echo 're''ady'");
-        terminal.expect("ready");
-        terminal
+        Terminal { shell, input: File::from(master), output, seen: 0 }
     }
 
     fn type_line(&mut self, line: &str) {
@@ -165,6 +171,62 @@ fn interrupt_ends_the_command_and_the_script_around_it() {
     fixture.await_requests(0);
 }
 
+/// Unlike Ctrl-C, the signal is meant for the program and its command alone.
+#[test]
+fn interrupt_of_the_program_alone_leaves_the_script_around_it() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    let script = r#"echo program $PPID; exec sleep 1000"#;
+    terminal.type_line(&format!("bash -c '$zklock run $dir -- sh -c \"$0\"; echo co\"\"de:$?' '{script}'"));
+    let program = pid_of(&terminal.expect("program "));
+    kill_process(program, Signal::INT).unwrap();
+    terminal.expect("code:130");
+    terminal.expect("prompt> ");
+}
+
+/// The first process of a container gets Ctrl-C, for example.
+#[cfg(target_os = "linux")]
+#[test]
+fn interrupt_ends_a_program_that_is_process_1() {
+    let fixture = Fixture::new();
+    let unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
+    {
+        println!("skipped: it needs namespaces");
+        return;
+    }
+    let program = ["setsid", "--ctty", env!("CARGO_BIN_EXE_zklock"), "run", &fixture.dir, "--", "sh", "-c"];
+    let mut terminal =
+        Terminal::with(&fixture, &[&unshare[..], &program, &["echo up; exec sleep 1000"]].concat());
+    terminal.expect("up");
+    terminal.type_keys("\x03");
+    let status = eventually_some("the program ends", || terminal.shell.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130), "{status}");
+    fixture.await_requests(0);
+}
+
+/// The shell takes the terminal when the script has ended. The command runs on.
+#[test]
+fn terminal_that_the_shell_has_taken_stays_with_the_shell() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let go = files.path().join("go");
+    let mut terminal = Terminal::new(&fixture);
+    let script =
+        format!("echo program $PPID; until [ -e {} ]; do sleep 0.05; done; read x; sleep 1000", go.display());
+    terminal.type_line(&format!("bash -c 'echo script $$; $zklock run $dir -- sh -c \"$0\"; :' '{script}'"));
+    let outer = pid_of(&terminal.expect("script "));
+    let program = pid_of(&terminal.expect("program "));
+    kill_process(outer, Signal::KILL).unwrap();
+    terminal.expect("prompt> ");
+    fs::write(&go, "").unwrap();
+    terminal.expect("the command is stopped while it holds the lock, because it reads from the terminal");
+    kill_process(program, Signal::TERM).unwrap();
+    fixture.await_requests(0);
+    eventually("the program has ended", || !is_alive(&format!("pid {}", program.as_raw_nonzero())));
+    terminal.type_line("echo the shell has it again");
+    terminal.expect("the shell has it again");
+}
+
 #[test]
 fn command_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
@@ -236,6 +298,36 @@ ctypes.CDLL(None).pthread_exit(None)
     terminal.type_keys("\x1a");
     terminal.expect("Stopped");
     terminal.type_line("fg");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+}
+
+/// A process that waits for a `vfork` is not stopped before its child has executed a program. Here, the child waits for
+/// a FIFO.
+#[cfg(target_os = "linux")]
+#[test]
+fn job_with_a_process_that_cannot_be_stopped_goes_on() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let fifo = files.path().join("fifo");
+    let script = format!(
+        "import os
+os.mkfifo('{fifo}')
+print('pid', os.getpid(), flush=True)
+os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 9, '{fifo}', os.O_RDONLY, 0)])
+",
+        fifo = fifo.display()
+    );
+    let script = file(files.path(), "script.py", &script);
+    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs Python");
+        return;
+    }
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", &format!("python3 {script} & read x; kill -9 $!; echo got:$x"), "");
+    let pid = pid_of(&terminal.expect("pid "));
+    eventually("the process waits", || state_of(pid) == 'D');
+    terminal.type_keys("\x1a");
+    terminal.expect("not stopped: a process of the command cannot be stopped");
     terminal.type_line("hello");
     terminal.expect("got:hello");
 }
