@@ -91,7 +91,7 @@ impl NodeTracker {
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
     /// changes since it was sent. So take the message first, then call [`current`](NodeTracker::current). The channel
-    /// is disconnected when the session has ended.
+    /// is disconnected when the session has ended, but never in a forked child: there, nothing arrives.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()

@@ -231,7 +231,8 @@ impl CancelToken {
         CancelToken { signal: Arc::new(Cancellation::new()) }
     }
 
-    /// Cancels the calls. Idempotent; does not block. In a forked child, cancels only the calls of the child.
+    /// Cancels the calls. Idempotent; does not block. In a forked child, cancels only the calls of the child. A channel that
+    /// was cloned from [`cancelled`](CancelToken::cancelled) before the fork is not disconnected.
     pub fn cancel(&self) {
         self.signal.of_this_process().cancel();
     }

@@ -13,6 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use log::Level;
+use zookeeper_connection::support::logging;
 use zookeeper_recipes_lock::client::port::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 use zookeeper_recipes_lock::crossbeam_channel::TryRecvError;
@@ -110,11 +112,50 @@ fn main() {
     calls_of_a_child_fail_at_once(&zookeeper);
     println!("test calls_of_a_forked_child_fail_at_once ... ok");
 
+    a_child_of_the_child_has_no_session(&session);
+    println!("test child_of_a_forked_child_has_no_session_either ... ok");
+
+    lines_of_a_child_are_not_held_up();
+    println!("test log_lines_of_a_forked_child_are_not_held_up ... ok");
+
     // In the parent, dropping this last handle ends the session. In a child, it must not.
     let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
+}
+
+/// What the child uses instead of its parent's mutexes must not be used by its own children.
+fn a_child_of_the_child_has_no_session(session: &Session) {
+    let is_connected = || session.state() == SessionState::Connected;
+    let has_ended = || assert!(session.state() == SessionState::Lost && session.requests().is_empty());
+    in_each_child("a session of its parent", is_connected, || {
+        has_ended();
+        in_child(has_ended);
+    });
+}
+
+/// Runs code in a child of this process, and checks that it succeeds.
+fn in_child(code: impl Fn()) {
+    let child = fork();
+    assert!(child >= 0, "cannot fork");
+    if child == 0 {
+        kill_after(MAX_CHILD_SECONDS);
+        exit(i32::from(catch_unwind(AssertUnwindSafe(&code)).is_err()));
+    }
+    assert_eq!(wait_for(child), 0);
+}
+
+/// At a fork, a thread of the parent may be adding a line to those that another thread writes.
+fn lines_of_a_child_are_not_held_up() {
+    let log = || logging::deferring(|| logging::write(Level::Info, "test", format_args!("a line")));
+    let work = || {
+        log();
+        true
+    };
+    for _ in 0..10 {
+        in_each_child("log lines", work, log);
+    }
 }
 
 /// Threads of the parent constantly poll futures of the same locks, so at each fork, some thread may hold a

@@ -254,7 +254,8 @@ impl Candidate {
 
     /// Returns a channel that is disconnected when the candidate has ended.
     ///
-    /// No message arrives. Use it in a [`select!`](crossbeam_channel::select).
+    /// No message arrives. Use it in a [`select!`](crossbeam_channel::select). In a forked child, the channel stays as it
+    /// was at the fork.
     #[must_use]
     pub fn ended(&self) -> &Receiver<Infallible> {
         &self.ended.1

@@ -76,7 +76,8 @@ impl LeaderWatch {
     /// Returns a channel that receives a message when the [`leader`](LeaderWatch::leader) or its data changes.
     ///
     /// Use it in a [`select!`](crossbeam_channel::select). The channel holds at most one message, which stands for all
-    /// changes since it was sent. It is disconnected when the session has ended.
+    /// changes since it was sent. It is disconnected when the session has ended, but never in a forked child: there, nothing
+    /// arrives.
     #[must_use]
     pub fn changes(&self) -> &Receiver<()> {
         self.tracking.changes()

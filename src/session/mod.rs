@@ -20,7 +20,7 @@ mod threads;
 mod timer;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -29,7 +29,7 @@ use crate::client::ZooKeeperClient;
 use crate::engine::Event;
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
-use crate::process::Process;
+use crate::process::{PerProcess, Process};
 use crate::time::{Latch, Moment, Runtime};
 
 pub use self::builder::SessionBuilder;
@@ -136,7 +136,7 @@ pub(super) struct Handle {
     runtime: Arc<dyn Runtime>,
     /// The core that a forked child uses. The child must not lock the parent's mutexes, because the thread that holds
     /// one may not exist in the child.
-    in_child: OnceLock<Arc<Core>>,
+    in_child: PerProcess<Arc<Core>>,
 }
 
 impl Session {
@@ -385,13 +385,13 @@ impl fmt::Debug for Session {
 impl Handle {
     fn new(core: Arc<Core>, replacement: Option<Replacement>) -> Handle {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
-        Handle { core: Mutex::new(core), replacement, process, runtime, in_child: OnceLock::new() }
+        Handle { core: Mutex::new(core), replacement, process, runtime, in_child: PerProcess::new() }
     }
 
     fn core(&self) -> Arc<Core> {
         match self.process.is_current() {
             true => Arc::clone(&self.core.lock()),
-            false => Arc::clone(self.in_child.get_or_init(|| process::core_of_child(&self.runtime))),
+            false => Arc::clone(self.in_child.get_or_make(|| process::core_of_child(&self.runtime))),
         }
     }
 

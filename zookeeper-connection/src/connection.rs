@@ -18,7 +18,8 @@
 //!
 //! # Fork
 //! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
-//! and closing or dropping the handle does nothing: the session still belongs to the parent.
+//! and closing or dropping the handle does nothing: the session still belongs to the parent. The child knows neither its
+//! id nor its server.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -379,6 +380,10 @@ impl Connection {
     /// the returned state. If the session is already lost, this call passes [`SessionLost`](ClientEvent::SessionLost)
     /// to the sink.
     pub fn subscribe(&self, sink: EventSink) -> bool {
+        if !self.shared.is_in_its_process() {
+            sink(ClientEvent::SessionLost);
+            return false;
+        }
         let (contact, former) = {
             let status = &mut self.shared.lock().status;
             let is_closed = status.contact == ContactState::Closed;
@@ -394,16 +399,16 @@ impl Connection {
 
     /// Returns the id of the session.
     ///
-    /// The logs of ZooKeeper servers show the id in hexadecimal.
+    /// The logs of ZooKeeper servers show the id in hexadecimal. In a forked child, the id is 0.
     #[must_use]
     pub fn session_id(&self) -> i64 {
-        self.shared.lock().status.session_id
+        self.shared.lock_here().map_or(0, |io| io.status.session_id)
     }
 
-    /// Returns the server of the current connection, or of the last one.
+    /// Returns the server of the current connection, or of the last one. In a forked child, the name is empty.
     #[must_use]
     pub fn server(&self) -> String {
-        self.shared.lock().status.server.clone()
+        self.shared.lock_here().map_or_else(String::new, |io| io.status.server.clone())
     }
 
     /// Returns the chroot of the connection, or `None` if there is none.
@@ -414,10 +419,11 @@ impl Connection {
 
     /// Returns the grant on the current connection, or on the last one.
     ///
-    /// Its session timeout is the shortest one that was granted to the session up to that connection.
+    /// Its session timeout is the shortest one that was granted to the session up to that connection. In a forked child,
+    /// it is the one that was asked for.
     #[must_use]
     pub fn granted(&self) -> Granted {
-        self.shared.lock().status.granted
+        self.shared.lock_here().map_or_else(|| Granted::new(self.max_close), |io| io.status.granted)
     }
 
     /// Closes the session, and waits until the server has confirmed this.

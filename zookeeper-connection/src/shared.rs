@@ -128,6 +128,11 @@ impl Shared {
         self.io.lock()
     }
 
+    /// Takes the mutex, except in a forked child, where a thread that does not exist there may hold it.
+    pub(super) fn lock_here(&self) -> Option<MutexGuard<'_, CONNECTION, Io>> {
+        self.is_in_its_process().then(|| self.lock())
+    }
+
     /// Submits calls. They are sent in one write if the socket takes them all, and their outcomes come in the same
     /// order, unless one is denied early. If the session has ended or is being closed, or if this process is a forked
     /// child, their continuations run here, with `SessionExpired`.

@@ -38,7 +38,7 @@ use crate::machine::SaslStep;
 #[cfg(feature = "kerberos")]
 use crate::support::lock_order::{Mutex, rank::TICKETS};
 #[cfg(feature = "kerberos")]
-use crate::support::process::Process;
+use crate::support::process::PerProcess;
 
 /// The client's side of the SASL exchange on one connection.
 pub(crate) trait Exchange: Send {
@@ -65,10 +65,17 @@ pub(crate) enum Mechanism {
     WithTickets(Arc<Calls>),
 }
 
-/// The calls for each configuration, with the process that makes them. In a forked child, the threads that make the
-/// parent's calls do not exist.
+/// The calls for each configuration. In a forked child, the threads that make the parent's calls do not exist.
 #[cfg(feature = "kerberos")]
-static CALLS: Mutex<TICKETS, Vec<(Process, KerberosConfig, Weak<Calls>)>> = Mutex::new(Vec::new());
+static CALLS: PerProcess<Mutex<TICKETS, CallsOf>> = PerProcess::new();
+
+#[cfg(feature = "kerberos")]
+type CallsOf = Vec<(KerberosConfig, Weak<Calls>)>;
+
+#[cfg(feature = "kerberos")]
+fn shared_calls() -> &'static Mutex<TICKETS, CallsOf> {
+    CALLS.get_or_make(|| Mutex::new(Vec::new()))
+}
 
 impl Mechanism {
     #[cfg(feature = "sasl")]
@@ -84,11 +91,10 @@ impl Mechanism {
     /// Returns the mechanism of Kerberos. Connections with the same configuration share its calls.
     #[cfg(feature = "kerberos")]
     pub(crate) fn kerberos(config: KerberosConfig) -> Mechanism {
-        let process = Process::current();
-        let mut shared = CALLS.lock();
-        shared.retain(|(.., calls)| calls.strong_count() > 0);
-        let known = shared.iter().find(|(owner, known, _)| *owner == process && *known == config);
-        if let Some(calls) = known.and_then(|(.., calls)| calls.upgrade()) {
+        let mut shared = shared_calls().lock();
+        shared.retain(|(_, calls)| calls.strong_count() > 0);
+        let known = shared.iter().find(|(known, _)| *known == config);
+        if let Some(calls) = known.and_then(|(_, calls)| calls.upgrade()) {
             return Mechanism::WithTickets(calls);
         }
         let of_calls = config.clone();
@@ -96,7 +102,7 @@ impl Mechanism {
             let (handshake, first_token) = gss::Handshake::begin(&of_calls, host)?;
             Ok(Prepared { exchange: Box::new(handshake), first_token })
         }));
-        shared.push((process, config, Arc::downgrade(&calls)));
+        shared.push((config, Arc::downgrade(&calls)));
         Mechanism::WithTickets(calls)
     }
 
@@ -122,7 +128,8 @@ mod tests {
         let [one, another] = ["a-service", "another-service"].map(|service| calls(config(service)));
         assert!(Arc::ptr_eq(&one, &calls(config("a-service"))));
         assert!(!Arc::ptr_eq(&one, &another));
-        let is_kept = |service: &str| CALLS.lock().iter().any(|(_, known, _)| *known == config(service));
+        let is_kept =
+            |service: &str| shared_calls().lock().iter().any(|(known, _)| *known == config(service));
         drop(one);
         drop(another);
         assert!(is_kept("a-service"));

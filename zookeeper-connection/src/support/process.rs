@@ -1,4 +1,6 @@
-//! [`Process`]: detects a forked child.
+//! [`Process`]: detects a forked child. [`PerProcess`]: a value that such a child makes anew.
+
+use std::sync::OnceLock;
 
 /// The process in which an object was created.
 ///
@@ -28,9 +30,67 @@ impl Process {
     }
 }
 
+/// A value that each process makes for itself. So a forked child does not use the mutexes of its parent, which a thread
+/// may hold that does not exist in the child.
+///
+/// The price: a child is stuck if it was forked while another thread made the parent's value.
+#[derive(Debug)]
+pub struct PerProcess<T> {
+    made: OnceLock<Box<Made<T>>>,
+}
+
+#[derive(Debug)]
+struct Made<T> {
+    process: Process,
+    value: T,
+    /// For the children of that process.
+    in_child: PerProcess<T>,
+}
+
+impl<T> PerProcess<T> {
+    #[allow(clippy::new_without_default, reason = "a default cannot be constant")]
+    pub const fn new() -> PerProcess<T> {
+        PerProcess { made: OnceLock::new() }
+    }
+
+    /// Returns the value of the calling process, and makes it if necessary.
+    pub fn get_or_make(&self, make: impl Fn() -> T) -> &T {
+        self.of(Process::current(), make)
+    }
+
+    fn of(&self, process: Process, make: impl Fn() -> T) -> &T {
+        let mut slot = self;
+        loop {
+            let make = || Box::new(Made { process, value: make(), in_child: PerProcess::new() });
+            let made = slot.made.get_or_init(make);
+            if made.process == process {
+                return &made.value;
+            }
+            slot = &made.in_child;
+        }
+    }
+}
+
 #[cfg(test)]
 impl Process {
     pub const fn of_id(id: u32) -> Process {
         Process(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_generation_has_its_own_value() {
+        let (values, made) = (PerProcess::new(), std::cell::Cell::new(0));
+        let of = |id: u32| {
+            *values.of(Process::of_id(id), || {
+                made.set(made.get() + 1);
+                made.get()
+            })
+        };
+        assert_eq!([1, 1, 2, 3, 1, 3, 2].map(of), [1, 1, 2, 3, 1, 3, 2]);
     }
 }

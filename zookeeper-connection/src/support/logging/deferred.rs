@@ -9,7 +9,7 @@ use log::Level;
 use parking_lot::Condvar;
 
 use crate::support::lock_order::{Mutex, rank::LOG};
-use crate::support::process::Process;
+use crate::support::process::PerProcess;
 
 /// The maximum number of waiting lines. If the logger blocks, further lines are dropped. An outage causes one line for
 /// each held lock, and a session may hold 17,000 locks.
@@ -18,9 +18,15 @@ const MAX_LINES: usize = 40_000;
 /// How long the thread waits for further lines before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-static QUEUE: Mutex<LOG, Deferred> = Mutex::new(Deferred::of_process(None));
-static ADDED: Condvar = Condvar::new();
+/// A forked child begins without lines: its parent has the thread that writes the parent's.
+static QUEUE: PerProcess<Queue> = PerProcess::new();
 
+struct Queue {
+    deferred: Mutex<LOG, Deferred>,
+    added: Condvar,
+}
+
+#[derive(Default)]
 struct Deferred {
     lines: VecDeque<DeferredLine>,
     /// The number of dropped lines that have not been reported yet.
@@ -29,20 +35,12 @@ struct Deferred {
     dropped_target: &'static str,
     /// Whether a thread is writing the lines.
     is_running: bool,
-    /// The process of that thread.
-    process: Option<Process>,
 }
 
-impl Deferred {
-    const fn of_process(process: Option<Process>) -> Deferred {
-        Deferred { lines: VecDeque::new(), dropped: 0, dropped_target: "", is_running: false, process }
-    }
-
-    /// Empties the queue in a forked child, which has a copy of its parent's lines but no thread to write them.
-    fn move_to(&mut self, process: Process) {
-        if self.process != Some(process) {
-            *self = Deferred::of_process(Some(process));
-        }
+impl Queue {
+    /// Returns the queue of this process.
+    fn get() -> &'static Queue {
+        QUEUE.get_or_make(|| Queue { deferred: Mutex::new(Deferred::default()), added: Condvar::new() })
     }
 }
 
@@ -53,9 +51,9 @@ struct DeferredLine {
 }
 
 pub(super) fn push(level: Level, target: &'static str, text: String) {
+    let Queue { deferred, added } = Queue::get();
     {
-        let mut queue = QUEUE.lock();
-        queue.move_to(Process::current());
+        let mut queue = deferred.lock();
         match queue.lines.len() < MAX_LINES {
             true => queue.lines.push_back(DeferredLine { level, target, text }),
             false => {
@@ -65,7 +63,7 @@ pub(super) fn push(level: Level, target: &'static str, text: String) {
         }
         if queue.is_running {
             drop(queue);
-            ADDED.notify_one();
+            added.notify_one();
             return;
         }
         queue.is_running = true;
@@ -73,7 +71,7 @@ pub(super) fn push(level: Level, target: &'static str, text: String) {
     let thread = thread::Builder::new().name("zk-log".to_owned());
     if thread.spawn(run).is_err() {
         // The next line tries again to start a thread.
-        QUEUE.lock().is_running = false;
+        deferred.lock().is_running = false;
     }
 }
 
@@ -85,7 +83,8 @@ fn run() {
 
 /// Waits for the next line; `None` ends the thread.
 fn next_line() -> Option<DeferredLine> {
-    let mut queue = QUEUE.lock();
+    let Queue { deferred, added } = Queue::get();
+    let mut queue = deferred.lock();
     loop {
         if queue.lines.is_empty() && queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
@@ -95,30 +94,10 @@ fn next_line() -> Option<DeferredLine> {
         if let Some(line) = queue.lines.pop_front() {
             return Some(line);
         }
-        let timed_out = queue.wait_for(&ADDED, IDLE_TIME).timed_out();
+        let timed_out = queue.wait_for(added, IDLE_TIME).timed_out();
         if timed_out && queue.lines.is_empty() {
             queue.is_running = false;
             return None;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn forked_child_starts_a_thread_for_its_lines() {
-        let (parent, child) = (Process::of_id(1), Process::of_id(2));
-        let line = DeferredLine { level: Level::Info, target: "test", text: String::new() };
-        let mut queue = Deferred {
-            lines: VecDeque::from([line]),
-            is_running: true,
-            ..Deferred::of_process(Some(parent))
-        };
-        queue.move_to(parent);
-        assert!(queue.is_running && queue.lines.len() == 1);
-        queue.move_to(child);
-        assert!(!queue.is_running && queue.lines.is_empty(), "the parent writes its lines");
     }
 }
