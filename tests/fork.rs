@@ -153,6 +153,8 @@ fn lines_of_a_child_are_not_held_up() {
         log();
         true
     };
+    // A child is stuck if it is forked while the first line is logged.
+    log();
     for _ in 0..10 {
         in_each_child("log lines", work, log);
     }

@@ -25,16 +25,21 @@ pub(super) fn status(address: SocketAddr) -> Status {
 
 fn ask(address: SocketAddr, word: &str, timeout: Duration) -> io::Result<String> {
     let begun = Instant::now();
+    let left = || {
+        let left = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        left.ok_or(io::Error::from(io::ErrorKind::TimedOut))
+    };
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
-    stream.set_write_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(left()?))?;
     stream.write_all(word.as_bytes())?;
     let (mut answer, mut block) = (Vec::new(), [0; 4096]);
     while answer.len() < MAX_ANSWER {
-        let left = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
-        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
-        match stream.read(&mut block)? {
-            0 => break,
-            length => answer.extend_from_slice(&block[..length]),
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut block) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&block[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())

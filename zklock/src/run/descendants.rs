@@ -20,8 +20,8 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
-/// How many times to look for processes that still have to be stopped, and the pause in between.
-const MAX_STOPPING_LOOKS: usize = 100;
+/// How long to look for processes that still have to be stopped, and the pause in between.
+const MAX_STOPPING: Duration = Duration::from_secs(1);
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long to keep looking while some processes cannot be seen for lack of descriptors or memory.
@@ -162,12 +162,13 @@ impl Descendants {
         killed
     }
 
-    /// Returns whether a descendant is in a process group, or whether there is no way to find out.
+    /// Returns whether a descendant, even one that has ended, is in a process group, or whether there is no way to find
+    /// out.
     pub(super) fn include_group(&self, group: Pid) -> bool {
         let mut includes = false;
-        let look = self.look(|proc, running, _| {
+        let look = self.look(|proc, _, scan| {
             let is_member = |entry: &&Entry| entry.group == group.as_raw_nonzero().get();
-            includes = proc.depth.is_some() || running.iter().any(is_member);
+            includes = proc.depth.is_some() || self.below(proc.me, &scan.entries).iter().any(is_member);
         });
         includes || look.is_err()
     }
@@ -175,8 +176,8 @@ impl Descendants {
     /// Stops all running descendants until [`go_on`](Descendants::go_on). Returns whether all of them are stopped. One
     /// look may miss a process, so it takes two.
     pub(super) fn stop(&mut self) -> bool {
-        let mut quiet = 0;
-        for _ in 0..MAX_STOPPING_LOOKS {
+        let (begun, mut quiet) = (Instant::now(), 0);
+        while begun.elapsed() < MAX_STOPPING {
             let (mut moving, mut stopped) = (None, HashSet::new());
             let look = self.look(|proc, running, _| {
                 let running: Vec<_> =
@@ -227,11 +228,13 @@ impl Descendants {
         let proc = Proc::open()?;
         let mut scan = Scan::new()?;
         scan.adjust_parents();
-        see(&proc, &self.below(proc.me, &scan.entries), &scan);
+        let mut running = self.below(proc.me, &scan.entries);
+        running.retain(|entry| entry.is_running());
+        see(&proc, &running, &scan);
         scan.failure.map_or(Ok(()), Err)
     }
 
-    /// The running descendants of a process. The children that it had before the command do not count, nor do their
+    /// The descendants of a process, with those that have ended. The children that it had before the command do not count, nor do their
     /// descendants, except for orphans: this process has adopted them, and cannot tell them from orphans of the
     /// command.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
@@ -239,18 +242,18 @@ impl Descendants {
         for entry in entries {
             children.entry(entry.parent).or_default().push(entry);
         }
-        let mut running = Vec::new();
+        let mut found = Vec::new();
         let mut ancestors = vec![ancestor];
         while let Some(ancestor) = ancestors.pop() {
             // The entries were read one after another, so they may contain a cycle.
             for child in children.remove(&ancestor).unwrap_or_default() {
                 if !self.others.contains(&child.identity()) {
                     ancestors.push(child.pid);
-                    running.extend(child.is_running().then_some(child));
+                    found.push(child);
                 }
             }
         }
-        running
+        found
     }
 }
 
@@ -283,7 +286,10 @@ struct Scan {
 impl Scan {
     fn new() -> io::Result<Scan> {
         let mut scan = Scan { entries: Vec::new(), failure: None };
-        for pid in pids_in("/proc")?.into_iter().filter_map(Pid::from_raw) {
+        let mut pids = pids_in("/proc")?;
+        // The newest process first: one that lives for only a moment must not have ended when its turn comes.
+        pids.sort_unstable_by(|one, other| other.cmp(one));
+        for pid in pids.into_iter().filter_map(Pid::from_raw) {
             let entry = scan.read(pid);
             scan.entries.extend(entry);
         }
@@ -548,7 +554,7 @@ mod tests {
         let descendants = Descendants { others, stopped: HashSet::new(), has_child_ended: Arc::default() };
         let mut found: Vec<i32> = descendants.below(1, &entries).iter().map(|entry| entry.pid).collect();
         found.sort_unstable();
-        assert_eq!(found, [2, 4, 10]);
+        assert_eq!(found, [2, 3, 4, 10]);
         // Another process has the id of 5 now.
         let entries = [entry(1, 0, true), Entry { start: 2, ..entry(5, 1, true) }];
         assert_eq!(descendants.below(1, &entries).len(), 1);

@@ -61,6 +61,18 @@ impl Terminal {
         }
     }
 
+    /// Returns whether the group of the command has the terminal. Gives it to that group again if the group that has it
+    /// instead, one that the command has created, has ended.
+    pub(super) fn is_with(&self, command: Pid) -> bool {
+        match tcgetpgrp(&self.file) {
+            Ok(now) if now == command => true,
+            Ok(now) if test_kill_process_group(now) == Err(Errno::SRCH) => {
+                self.is_given() && tcsetpgrp(&self.file, command).is_ok()
+            }
+            _ => false,
+        }
+    }
+
     /// Takes the terminal back from the command. With `restores_modes`, also restores the modes of the terminal, which
     /// a killed command may have changed.
     pub(super) fn take_back(&mut self, restores_modes: bool) {

@@ -52,6 +52,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[cfg(target_os = "linux")]
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
+/// The time after which a wait for killed processes is reported.
+#[cfg(target_os = "linux")]
+const UNREPORTED: Duration = Duration::from_secs(5);
+
 /// How long a command may take to stop when it is asked to.
 const MAX_STOPPING: Duration = Duration::from_secs(2);
 
@@ -150,6 +154,8 @@ impl Child {
     ) -> io::Result<Child> {
         // If the parent has left SIGCHLD ignored, the kernel keeps no exit code. Any handler prevents that.
         let has_child_ended = Arc::new(AtomicBool::new(false));
+        // It may have left SIGCHLD blocked, too.
+        SigSet::from(Blocked::SIGCHLD).thread_unblock()?;
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
         #[cfg(target_os = "linux")]
         let descendants = Descendants::adopt(has_child_ended)?;
@@ -216,8 +222,10 @@ impl Child {
             terminal.want();
         }
         match terminal.is_given() {
-            // The command was stopped before it got the terminal.
-            true if wants_terminal => Stop::Passing,
+            // The command was stopped before it got the terminal. Otherwise, a group that the command has created has
+            // the terminal, and continuing the command would only stop it again.
+            true if wants_terminal && terminal.is_with(self.group) => Stop::Passing,
+            true if wants_terminal => Stop::Lasting,
             true if has_job_control() => Stop::OfTheJob,
             // No shell could continue the job, so nothing may be stopped.
             true if signal == SIGTSTP => Stop::Passing,
@@ -298,11 +306,18 @@ impl Child {
         // The id of the group stays in use until the exit code is read.
         let group = self.signal(Signal::KILL);
         let (mut pause, mut known, mut looks) = (MIN_PAUSE, HashSet::new(), Looks::default());
+        let mut report_at = Instant::now().checked_add(UNREPORTED);
         loop {
             self.reap();
             let killed = self.descendants.kill();
             if looks.are_enough(&killed, Instant::now()) {
                 return group.and(killed.failure.map_or(Ok(()), Err));
+            }
+            if report_at.take_if(|at| *at <= Instant::now()).is_some() {
+                let left = killed.found.len();
+                stderr::complain(&format!(
+                    "waiting for what is left of the command: {left} processes at the moment"
+                ));
             }
             // Killed processes may take a while to end. If new ones appear, look again at once.
             let has_new = killed.found.iter().any(|process| !known.contains(process));
@@ -351,8 +366,9 @@ impl Child {
 
     /// Returns how the command ended. Call it only when the command has ended.
     pub(super) fn end(mut self) -> io::Result<End> {
-        let status = self.child.wait()?;
+        // Until the exit code is read, the id of the group stays in use.
         self.look_at_terminal();
+        let status = self.child.wait()?;
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());

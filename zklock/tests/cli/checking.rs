@@ -236,8 +236,10 @@ fn connections_are_encrypted() {
     let tls = |args: &[&str]| run(command(&server.tls_connect_string(), &[args, &options].concat()));
     // The server opens this port last. A session waits for the port, but `doctor` does not.
     tls(&["who", "/missing"]).assert_failed(66, "does not exist");
-    let ended = tls(&["doctor"]);
-    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
+    // On a busy machine, a server may be too slow for a second connection at first.
+    let ended =
+        eventually_some("nothing is wrong", || Some(tls(&["doctor"])).filter(|ended| ended.code == 0));
+    assert_eq!(ended.err, "", "{ended:?}");
     // The tick is half of the shortest session timeout that the server grants.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
     assert!(ended.out.contains("\nnot checked: the release of localhost:"), "{}", ended.out);

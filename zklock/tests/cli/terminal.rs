@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
@@ -227,6 +228,45 @@ fn terminal_that_the_shell_has_taken_stays_with_the_shell() {
     terminal.expect("the shell has it again");
 }
 
+/// A command that has given the terminal to another group and then reads from it would be stopped again as soon as it is
+/// continued. If that group has ended, the command gets the terminal again.
+#[test]
+fn command_that_has_given_its_terminal_away_is_not_continued_in_vain() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = "import os, signal, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+me = os.getpid()
+child = os.fork()
+if child == 0:
+    while os.getppid() == me:
+        time.sleep(0.05)
+    os._exit(0)
+os.setpgid(child, child)
+os.tcsetpgrp(0, child)
+if sys.argv[1] == 'ended':
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print('reads', flush=True)
+print('got:' + input(), flush=True)
+";
+    let script = file(files.path(), "script.py", script);
+    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        println!("skipped: it needs Python");
+        return;
+    }
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run("", &format!("exec python3 {script} ended"), "");
+    terminal.expect("reads");
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+    terminal.run("--stopped-for 100ms", &format!("exec python3 {script} alive"), "");
+    terminal.expect("reads");
+    terminal.expect("the command is stopped while it holds the lock");
+    terminal.expect("the command was stopped for too long");
+    terminal.type_line("echo the shell has it again");
+    terminal.expect("the shell has it again");
+}
+
 #[test]
 fn command_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
@@ -322,6 +362,7 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
         println!("skipped: it needs Python");
         return;
     }
+    let _opened = OpenedOnDrop(fifo);
     let mut terminal = Terminal::new(&fixture);
     terminal.run("", &format!("python3 {script} & read x; kill -9 $!; echo got:$x"), "");
     let pid = pid_of(&terminal.expect("pid "));
@@ -330,6 +371,16 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
     terminal.expect("not stopped: a process of the command cannot be stopped");
     terminal.type_line("hello");
     terminal.expect("got:hello");
+}
+
+/// A FIFO that is opened in the end, so that nobody waits for it any longer.
+struct OpenedOnDrop(PathBuf);
+
+impl Drop for OpenedOnDrop {
+    fn drop(&mut self) {
+        // This fails if nobody waits.
+        drop(open(&self.0, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()));
+    }
 }
 
 #[test]
