@@ -321,10 +321,10 @@ impl Contender {
     /// Returns whether nobody was ahead of the request at `path`, so that its departure needs no listing: it was the only
     /// one ahead, or it owned the lock exclusively.
     ///
-    /// What a listing has shown holds for the znode that was there then. So without a `czxid`, by which to recognize the
-    /// request's own znode later, the request always lists the queue.
+    /// What a listing has shown holds for the znodes that were there then. So if another znode may get the path of the
+    /// request's, the request always lists the queue.
     fn needs_no_listing(&self, path: &ZNodePath, has_owned: bool) -> bool {
-        self.czxid.is_some() && (has_owned || self.ahead.was_sole(path))
+        !self.may_recur && (has_owned || self.ahead.was_sole(path))
     }
 
     /// Handles a change of a znode that the request waits for.

@@ -177,7 +177,8 @@ pub(crate) enum RequestEvent {
     /// A search has found the request's znode, after the reply to the create was lost.
     FoundAgain { znode: ZNodePath },
     /// The request's znode exists. `token` is the fencing token, if the server has returned it.
-    Joined { znode: ZNodePath, token: Option<i64> },
+    /// `may_recur` tells whether another znode may get the same path later, if the directory is deleted.
+    Joined { znode: ZNodePath, token: Option<i64>, may_recur: bool },
     /// Another request is ahead of this one; reported once. `ahead` is the znode ahead or, for a request for a permit,
     /// the directory.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },

@@ -50,6 +50,9 @@ pub(super) struct Contender {
     pub(super) id: ParticipantId,
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
+    /// A create of the request may still take effect, because its reply was lost. If the directory is deleted and created
+    /// again meanwhile, the new znode may get the same number, and so the path of the request's znode.
+    pub(super) may_recur: bool,
     /// The transaction that created the request's znode. `None` if the server has not shown it.
     pub(super) czxid: Option<i64>,
     pub(super) activity: Activity,
@@ -200,6 +203,7 @@ impl Contender {
             id,
             spec,
             phase,
+            may_recur: false,
             czxid: None,
             activity: Activity::Idle,
             watched: None,
@@ -242,10 +246,7 @@ impl Contender {
     }
 
     /// Returns whether the znode at the request's path is known to be another one than the request's, because another
-    /// transaction has created it.
-    ///
-    /// For that, the directory was deleted and created again, and a create of the request took effect once more, and got
-    /// the same number. Requests may be ahead of the new znode although none was ahead of the request's.
+    /// transaction has created it. Requests may be ahead of it although none was ahead of the request's.
     pub(super) fn is_another(&self, czxid: Option<i64>) -> bool {
         self.czxid.zip(czxid).is_some_and(|(own, seen)| own != seen)
     }

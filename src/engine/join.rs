@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::border::{Failure, RequestEvent, RequestSpec};
-use super::calls::Pending;
+use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase};
 use super::lease::ConnectionNumber;
@@ -54,6 +54,9 @@ impl Contender {
             Err(error) => return self.on_create_failed(commons, error),
         };
         let znode = ZNodePath::from_server(path);
+        if stat.is_none() && self.may_recur {
+            return self.identify(commons, znode);
+        }
         self.note_znode(commons, &znode, stat);
         let Some(before) = commons.own_queues.before(&znode) else { return Next::Again };
         commons.watchers.add(&before, self.id);
@@ -73,7 +76,11 @@ impl Contender {
             Ok(enqueued) => enqueued,
             Err(error) => return self.on_create_failed(commons, error),
         };
-        self.note_znode(commons, &ZNodePath::from_server(path), stat);
+        let znode = ZNodePath::from_server(path);
+        if stat.is_none() && self.may_recur {
+            return self.identify(commons, znode);
+        }
+        self.note_znode(commons, &znode, stat);
         if let Ok(children) = &children {
             self.warn_of_peers(commons, children);
         }
@@ -136,6 +143,11 @@ impl Contender {
         let without_number = self.spec.dir.child(&self.spec.prefix);
         commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
+        self.identify(commons, znode)
+    }
+
+    /// Reads by which transaction the znode was created.
+    fn identify(&self, commons: &mut Commons, znode: ZNodePath) -> Next {
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode);
         commons.submit(exists, Priority::Other, Pending::Request(self.id, asked));
@@ -164,7 +176,8 @@ impl Contender {
             commons.own_queues.add(znode);
         }
         self.czxid = stat.map(|stat| stat.czxid);
-        self.report(commons, RequestEvent::Joined { znode: znode.clone(), token: self.czxid });
+        let (znode, token, may_recur) = (znode.clone(), self.czxid, self.may_recur);
+        self.report(commons, RequestEvent::Joined { znode, token, may_recur });
     }
 
     /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is
@@ -184,6 +197,7 @@ impl Contender {
             return Next::fail(failure);
         }
         *unconfirmed = true;
+        self.may_recur |= may_have_created(error);
         if error == ZkError::SessionExpired {
             // The end of the session ends the request, and gives the reason. The session may have ended in this process
             // alone, so the znode may be left on the server.

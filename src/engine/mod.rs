@@ -248,7 +248,7 @@ impl Engine {
         }
         let phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
         let contender = Contender::new(id, spec, phase, now);
-        contender.report(&mut self.commons, RequestEvent::Joined { znode, token: None });
+        contender.report(&mut self.commons, RequestEvent::Joined { znode, token: None, may_recur: false });
         contender.report(&mut self.commons, RequestEvent::Acquired { waited: Duration::ZERO });
         self.contenders.insert(id, contender);
         self.wake_or_lose(id);

@@ -516,7 +516,7 @@ fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let znode = path("/lock/x-a-lock-0000000000");
     let how = Ending::Dropped(LossReason::NodeDeleted, None);
     let expected = [
-        RequestEvent::Joined { znode, token: None },
+        RequestEvent::Joined { znode, token: None, may_recur: true },
         RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO },
     ];
     assert_eq!(reports(&mut engine), expected);
@@ -613,20 +613,82 @@ fn waiter_and_owner_lose_a_znode_that_was_created_again() {
     assert_eq!(engine.place(owner), None);
 }
 
+/// Starts a request whose create is answered with a lost connection. It finds its znode among these children, and lists
+/// the queue. Returns the call that does so.
+fn found_again(engine: &mut Engine, znode: &str, prefix: &str, children: &[&str]) -> (ParticipantId, CallId) {
+    let (id, create) = start_as(engine, Access::Exclusive(NamingScheme::Recipe), prefix);
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
+    let (write, _) = submitted(engine);
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
+    let (search, _) = submitted(engine);
+    assert!(children.contains(&znode));
+    answer_listing(engine, search, children);
+    let (look, _) = submitted(engine);
+    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(stat())))));
+    (id, submitted(engine).0)
+}
+
+fn answer_listing(engine: &mut Engine, list: CallId, children: &[&str]) {
+    let listed = Reply::Children(children.iter().copied().collect());
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(listed)));
+}
+
 #[test]
-fn request_that_cannot_recognize_its_znode_lists_the_queue_when_its_turn_comes() {
+fn request_whose_create_may_come_again_lists_the_queue_when_its_turn_comes() {
     let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
     let mut engine = connected_engine();
-    let (id, create) = start(&mut engine);
-    let enqueued = Enqueued::new(format!("/lock/{}", children[1]), Ok(Names::from_iter(children)));
-    engine.input(NOW, |engine| engine.handle_reply(create, Ok(Reply::Enqueued(enqueued))));
+    let (id, list) = found_again(&mut engine, children[1], "x-a-lock-", &children);
+    answer_listing(&mut engine, list, &children);
     let ahead = look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
     engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
     let (list, call) = submitted(&mut engine);
     assert!(matches!(call, Call::GetChildren { .. }), "{call:?}");
-    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter(children)))));
+    answer_listing(&mut engine, list, &children);
     assert_ne!(engine.place(id), Some(Place::Owner), "the first is there again");
     look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
+}
+
+#[test]
+fn request_without_a_stat_reads_by_what_its_znode_was_created_if_a_create_may_come_again() {
+    let mut engine = connected_engine();
+    let (id, create) = start(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
+    let (write, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
+    let (search, _) = submitted(&mut engine);
+    answer_listing(&mut engine, search, &[]);
+    let (create, _) = submitted(&mut engine);
+    let children = ["x-a-lock-0000000001"];
+    let enqueued = Enqueued::new(format!("/lock/{}", children[0]), Ok(Names::from_iter(children)));
+    engine.input(NOW, |engine| engine.handle_reply(create, Ok(Reply::Enqueued(enqueued))));
+    let (look, call) = submitted(&mut engine);
+    assert!(matches!(call, Call::Exists { .. }), "{call:?}");
+    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(stat())))));
+    let (list, _) = submitted(&mut engine);
+    answer_listing(&mut engine, list, &children);
+    assert_eq!(engine.place(id), Some(Place::Owner));
+}
+
+/// The owner's znode is gone with its directory. In the new directory, a stranger owns, and a late create of the owner
+/// has got the same number again. The request behind it, on the same session, must not conclude from the deletion of that
+/// znode that an owner has left.
+#[test]
+fn deletion_of_a_znode_that_an_owner_never_had_makes_nobody_an_owner() {
+    let stranger = "x-stranger-lock-0000000000";
+    let [first, second] = ["x-a-lock-0000000005", "x-b-lock-0000000006"];
+    let mut engine = connected_engine();
+    let (owner, list) = found_again(&mut engine, first, "x-a-lock-", &[first]);
+    answer_listing(&mut engine, list, &[first]);
+    assert_eq!(engine.place(owner), Some(Place::Owner));
+    let (waiter, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
+    engine.input(NOW, |engine| {
+        engine
+            .handle_reply(create, Ok(Reply::Created { path: format!("/lock/{second}"), stat: Some(stat()) }));
+    });
+    engine.input(NOW, |engine| engine.withdraw(owner));
+    let children = [stranger, first, second];
+    serve(&mut engine, &children);
+    assert_ne!(engine.place(waiter), Some(Place::Owner), "the stranger owns");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod lasting;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::client::Call;
@@ -153,6 +154,16 @@ impl Request {
     /// Notes that a server has shown that the znode is gone. The event may come later.
     pub(crate) fn znode_is_gone(&self) {
         self.core.znode_is_gone(&self.seat);
+    }
+
+    /// Returns whether a znode with this `czxid`, at the path of the request's znode, is known to be another one.
+    pub(crate) fn is_another(&self, czxid: i64) -> bool {
+        self.seat.fencing_token.get().is_some_and(|token| *token != czxid)
+    }
+
+    /// Returns whether another znode may get the path of the request's znode, if the directory is deleted.
+    pub(crate) fn may_recur(&self) -> bool {
+        self.seat.may_recur.load(Ordering::Acquire)
     }
 
     pub(crate) fn commit_fence(&self) -> &CommitFence {

@@ -1,5 +1,6 @@
 //! The requests of a session: what their locks ask of the engine, and what the engine reports to them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::{Afterwards, Core, Driver, Task};
@@ -60,6 +61,7 @@ impl Core {
             limit: OnceLock::new(),
             znode: OnceLock::new(),
             fencing_token: OnceLock::new(),
+            may_recur: AtomicBool::new(false),
             ending: OnceLock::new(),
         });
         driver.seats.insert(seat.id, Arc::clone(&seat));
@@ -202,7 +204,8 @@ impl Driver {
     ) -> Option<Arc<Seat>> {
         let seat = Arc::clone(self.seats.get(&id)?);
         match event {
-            RequestEvent::Joined { znode, token } => {
+            RequestEvent::Joined { znode, token, may_recur } => {
+                seat.may_recur.store(*may_recur, Ordering::Release);
                 let _ = seat.znode.set(znode.clone());
                 if let Some(token) = token {
                     let _ = seat.fencing_token.set(*token);
