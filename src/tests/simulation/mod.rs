@@ -89,7 +89,7 @@ use baton::Pool;
 use run::Failure;
 
 /// The number of runs in the test suite; `scripts/simulate` runs more.
-const RUNS: u64 = 300;
+const RUNS: u64 = 150;
 const FIRST_SEED: u64 = 1;
 
 #[test]
