@@ -143,7 +143,7 @@ pub(super) enum Asked {
     Create(Arc<RequestSpec>),
     Enqueue(Arc<RequestSpec>, ConnectionNumber),
     Parent(MissingParents),
-    /// Whether this znode, which a listing has shown, still exists.
+    /// By which transaction this znode was created, and whether it still exists.
     FoundAgain(ZNodePath),
     /// The children of the directory, with a watch.
     Count(ZNodePath, ConnectionNumber),

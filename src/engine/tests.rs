@@ -503,13 +503,8 @@ fn reports(engine: &mut Engine) -> Vec<RequestEvent> {
 #[test]
 fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let mut engine = connected_engine();
-    let (id, create) = start(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
-    let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
-    let (list, _) = submitted(&mut engine);
-    let listed = Names::from_iter(["x-a-lock-0000000000"]);
-    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(listed))));
+    let (id, search) = lost_create(&mut engine, "x-a-lock-");
+    answer_listing(&mut engine, search, &["x-a-lock-0000000000"]);
     let (look, call) = submitted(&mut engine);
     assert!(matches!(call, Call::Exists { .. }), "{call:?}");
     engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(None))));
@@ -613,15 +608,19 @@ fn waiter_and_owner_lose_a_znode_that_was_created_again() {
     assert_eq!(engine.place(owner), None);
 }
 
-/// Starts a request whose create is answered with a lost connection. It finds its znode among these children, and lists
-/// the queue. Returns the call that does so.
-fn found_again(engine: &mut Engine, znode: &str, prefix: &str, children: &[&str]) -> (ParticipantId, CallId) {
+/// Starts a request whose create is answered with a lost connection. Returns the call that searches for its znode.
+fn lost_create(engine: &mut Engine, prefix: &str) -> (ParticipantId, CallId) {
     let (id, create) = start_as(engine, Access::Exclusive(NamingScheme::Recipe), prefix);
     engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(engine);
     engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
-    let (search, _) = submitted(engine);
-    assert!(children.contains(&znode));
+    (id, submitted(engine).0)
+}
+
+/// Starts a request whose create is answered with a lost connection. It finds its znode among these children, and lists
+/// the queue. Returns the call that does so.
+fn found_again(engine: &mut Engine, prefix: &str, children: &[&str]) -> (ParticipantId, CallId) {
+    let (id, search) = lost_create(engine, prefix);
     answer_listing(engine, search, children);
     let (look, _) = submitted(engine);
     engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(stat())))));
@@ -637,7 +636,7 @@ fn answer_listing(engine: &mut Engine, list: CallId, children: &[&str]) {
 fn request_whose_create_may_come_again_lists_the_queue_when_its_turn_comes() {
     let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
     let mut engine = connected_engine();
-    let (id, list) = found_again(&mut engine, children[1], "x-a-lock-", &children);
+    let (id, list) = found_again(&mut engine, "x-a-lock-", &children);
     answer_listing(&mut engine, list, &children);
     let ahead = look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
     engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
@@ -651,11 +650,7 @@ fn request_whose_create_may_come_again_lists_the_queue_when_its_turn_comes() {
 #[test]
 fn request_without_a_stat_reads_by_what_its_znode_was_created_if_a_create_may_come_again() {
     let mut engine = connected_engine();
-    let (id, create) = start(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
-    let (write, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
-    let (search, _) = submitted(&mut engine);
+    let (id, search) = lost_create(&mut engine, "x-a-lock-");
     answer_listing(&mut engine, search, &[]);
     let (create, _) = submitted(&mut engine);
     let children = ["x-a-lock-0000000001"];
@@ -677,7 +672,7 @@ fn deletion_of_a_znode_that_an_owner_never_had_makes_nobody_an_owner() {
     let stranger = "x-stranger-lock-0000000000";
     let [first, second] = ["x-a-lock-0000000005", "x-b-lock-0000000006"];
     let mut engine = connected_engine();
-    let (owner, list) = found_again(&mut engine, first, "x-a-lock-", &[first]);
+    let (owner, list) = found_again(&mut engine, "x-a-lock-", &[first]);
     answer_listing(&mut engine, list, &[first]);
     assert_eq!(engine.place(owner), Some(Place::Owner));
     let (waiter, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");

@@ -96,10 +96,7 @@ impl Downgrade {
             // Contact was lost in between, so a server that lags behind may have answered the `exists` call.
             return Err(ZkError::ConnectionLoss);
         }
-        let known = self.owner.seat.fencing_token.get();
-        // A znode with another token was created later, after a deletion of the owner's.
-        let is_owners = |czxid: &i64| known.is_none_or(|known| known == czxid);
-        Ok(seen.map(|stat| stat.czxid).filter(is_owners))
+        Ok(seen.map(|stat| stat.czxid).filter(|czxid| !self.owner.is_another(*czxid)))
     }
 
     /// Makes the new request. The new request owns the lock at once, with the lease and the fencing token of

@@ -20,6 +20,8 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
+use super::is_shortage;
+
 /// How long to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING: Duration = Duration::from_secs(1);
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
@@ -76,7 +78,7 @@ pub(super) struct Killed {
 
 impl Killed {
     fn fail(&mut self, what: &str, error: &io::Error) {
-        self.may_pass |= may_pass(error);
+        self.may_pass |= is_shortage(error);
         self.failure = Some(io::Error::new(error.kind(), format!("{what}: {error}")));
     }
 }
@@ -111,7 +113,7 @@ impl Descendants {
         set_child_subreaper(Some(getpid()))?;
         let others = match children() {
             // Earlier children that are not recorded here would be killed with the command.
-            Err(error) if may_pass(&error) => return Err(error),
+            Err(error) if is_shortage(&error) => return Err(error),
             // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
             others => others.unwrap_or_default(),
         };
@@ -192,7 +194,7 @@ impl Descendants {
             self.stopped.extend(stopped);
             quiet = if moving == Some(0) { quiet + 1 } else { 0 };
             match look {
-                Err(error) if may_pass(&error) => quiet = 0,
+                Err(error) if is_shortage(&error) => quiet = 0,
                 _ if quiet == 2 => return true,
                 // Nothing was seen, and nothing will be.
                 Err(_) if moving.is_none() => return false,
@@ -234,9 +236,9 @@ impl Descendants {
         scan.failure.map_or(Ok(()), Err)
     }
 
-    /// The descendants of a process, with those that have ended. The children that it had before the command do not count, nor do their
-    /// descendants, except for orphans: this process has adopted them, and cannot tell them from orphans of the
-    /// command.
+    /// The descendants of a process, with those that have ended. The children that it had before the command do not
+    /// count, nor do their descendants, except for orphans: this process has adopted them, and cannot tell them from
+    /// orphans of the command.
     fn below<'a>(&self, ancestor: i32, entries: &'a [Entry]) -> Vec<&'a Entry> {
         let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
         for entry in entries {
@@ -261,18 +263,11 @@ impl Descendants {
 fn children() -> io::Result<HashSet<Identity>> {
     let proc = Proc::open()?;
     let scan = Scan::new()?;
-    if let Some(error) = scan.failure.filter(may_pass) {
+    if let Some(error) = scan.failure.filter(is_shortage) {
         return Err(error);
     }
     let children = scan.entries.iter().filter(|entry| entry.parent == proc.me);
     Ok(children.map(Entry::identity).collect())
-}
-
-/// Returns whether an operation can succeed later, because this process or the system has no descriptor or no memory
-/// left.
-fn may_pass(error: &io::Error) -> bool {
-    let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|error| errors.contains(&Errno::from_raw_os_error(error)))
 }
 
 /// The processes that `/proc` shows.
@@ -302,7 +297,7 @@ impl Scan {
             // With the mount option hidepid, /proc hides the processes of other users.
             let is_hidden = error.kind() == io::ErrorKind::PermissionDenied;
             // If one of two failures may be temporary, it is worth looking again.
-            if !is_hidden && (may_pass(&error) || self.failure.is_none()) {
+            if !is_hidden && (is_shortage(&error) || self.failure.is_none()) {
                 self.failure = Some(error);
             }
             None

@@ -139,7 +139,7 @@ pub(super) struct Child {
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
     /// Whether this process has forwarded a SIGINT.
-    is_interrupted: bool,
+    has_forwarded_interrupt: bool,
     #[cfg(target_os = "linux")]
     descendants: Descendants,
 }
@@ -173,7 +173,7 @@ impl Child {
             is_launched: false,
             terminal: Terminal::open(),
             stopping_until: None,
-            is_interrupted: false,
+            has_forwarded_interrupt: false,
             #[cfg(target_os = "linux")]
             descendants,
         };
@@ -200,7 +200,7 @@ impl Child {
                 return Ok(());
             }
             SIGTSTP => self.stopping_until = Instant::now().checked_add(MAX_STOPPING),
-            SIGINT => self.is_interrupted = true,
+            SIGINT => self.has_forwarded_interrupt = true,
             _ => {}
         }
         let forwarded = Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal));
@@ -373,7 +373,7 @@ impl Child {
         self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         let code = code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX);
-        let is_interrupted = had_terminal && !self.is_interrupted && status.signal() == Some(SIGINT);
+        let is_interrupted = had_terminal && !self.has_forwarded_interrupt && status.signal() == Some(SIGINT);
         Ok(End { code, is_interrupted })
     }
 }
@@ -406,7 +406,8 @@ fn take_report(process: Pid) -> Option<Change> {
     status.stopping_signal().map(Change::Stopped).or(status.continued().then_some(Change::Continued))
 }
 
-/// Returns whether a program could not be started for lack of processes, descriptors or memory.
+/// Returns whether an operation can succeed later, because this process or the system has no process, descriptor or
+/// memory left.
 pub(super) fn is_shortage(error: &io::Error) -> bool {
     let errors = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))
@@ -444,7 +445,7 @@ mod tests {
             is_launched: false,
             terminal: None,
             stopping_until: None,
-            is_interrupted: false,
+            has_forwarded_interrupt: false,
             #[cfg(target_os = "linux")]
             descendants: Descendants::default(),
         };

@@ -126,6 +126,14 @@ impl Drop for Terminal {
     }
 }
 
+fn has_python() -> bool {
+    let has_python = Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success());
+    if !has_python {
+        println!("skipped: it needs Python");
+    }
+    has_python
+}
+
 // ---- in the foreground
 
 #[test]
@@ -250,8 +258,7 @@ print('reads', flush=True)
 print('got:' + input(), flush=True)
 ";
     let script = file(files.path(), "script.py", script);
-    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: it needs Python");
+    if !has_python() {
         return;
     }
     let mut terminal = Terminal::new(&fixture);
@@ -327,8 +334,7 @@ print('pid', os.getpid(), flush=True)
 ctypes.CDLL(None).pthread_exit(None)
 ";
     let script = file(files.path(), "script.py", script);
-    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: it needs Python");
+    if !has_python() {
         return;
     }
     let mut terminal = Terminal::new(&fixture);
@@ -358,8 +364,7 @@ os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 
         fifo = fifo.display()
     );
     let script = file(files.path(), "script.py", &script);
-    if !Command::new("python3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
-        println!("skipped: it needs Python");
+    if !has_python() {
         return;
     }
     let _opened = OpenedOnDrop(fifo);
