@@ -28,7 +28,8 @@ pub use zookeeper_connection::{
 ///
 /// # Calls
 /// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). The call
-///   may or may not have taken effect. The same is true of a call that panics. The session continues.
+///   may or may not have taken effect. The same is true of a call that panics. The session continues. The client never
+///   makes a call again, because two znodes of one create may get the same path if their directory is created anew.
 /// - Once the session is lost, every call fails immediately with [`ZkError::SessionExpired`](crate::client::ZkError). A
 ///   call never takes effect on any session but the one for which the client was created.
 /// - A request that [is too long](Call::is_too_long) for a server fails with

@@ -214,7 +214,7 @@ impl Contender {
             Sight::Gone => {
                 // The znode was deleted between the listing and the watch. The Java recipe waits forever here.
                 self.forget_watch(commons);
-                if self.needs_no_listing(path, commons.own_queues.has_owned(path)) {
+                if commons.own_queues.has_owned(path) || self.ahead.was_sole(path) {
                     self.ahead.departed = Some((path.clone(), LearnedBy::Reply));
                 }
                 Next::Again
@@ -232,7 +232,7 @@ impl Contender {
                 }
                 Next::Rest
             }
-            Sight::Unreadable { .. } => {
+            Sight::Unreadable => {
                 self.note_place(commons, path);
                 Next::Rest
             }
@@ -280,8 +280,7 @@ impl Contender {
             self.ahead.own = is_watched.then_some(OwnWatch::Set(connection));
         }
         self.forget_if_unneeded(commons, path);
-        let is_gone = sight.is_ok_and(|sight| sight == Sight::Gone || self.is_another(sight.czxid()));
-        if is_wanted && is_gone { self.lose_znode(commons) } else { Next::Stay }
+        if is_wanted && sight == Ok(Sight::Gone) { self.lose_znode(commons) } else { Next::Stay }
     }
 
     /// Handles the read that sets the early watch on the second request. Here, too, the request waits without the watch
@@ -318,15 +317,6 @@ impl Contender {
 
     // ---- changes
 
-    /// Returns whether nobody was ahead of the request at `path`, so that its departure needs no listing: it was the only
-    /// one ahead, or it owned the lock exclusively.
-    ///
-    /// What a listing has shown holds for the znodes that were there then. So if another znode may get the path of the
-    /// request's, the request always lists the queue.
-    fn needs_no_listing(&self, path: &ZNodePath, has_owned: bool) -> bool {
-        !self.may_recur && (has_owned || self.ahead.was_sole(path))
-    }
-
     /// Handles a change of a znode that the request waits for.
     ///
     /// Suppose that the znode of another request was deleted. If a listing had shown that request as the only
@@ -337,14 +327,14 @@ impl Contender {
         let is_own = self.znode() == Some(path);
         let is_deleted = change != ZNodeChange::Unknown;
         if is_own && is_deleted {
-            // Should a later znode have the same path, it is another one, so the loss is final.
+            // No other znode will ever have its name, so the loss is final.
             return self.lose_znode(commons);
         }
         if !self.is_queued() {
             return self.look_again(commons);
         }
-        let is_last = self.needs_no_listing(path, change == (ZNodeChange::Removed { has_owned: true }));
         let ahead = &mut self.ahead;
+        let is_last = ahead.was_sole(path) || change == (ZNodeChange::Removed { has_owned: true });
         if is_own {
             ahead.own = None;
             ahead.is_outdated = true;

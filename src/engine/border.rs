@@ -53,9 +53,6 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestSpec {
     pub(crate) dir: ZNodePath,
-    /// The name of the znode without its sequence number. [`Engine::name_request`](super::Engine::name_request) puts a
-    /// GUID into the name, so no two requests have the same one.
-    pub(crate) prefix: String,
     pub(crate) data: Arc<[u8]>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) retry: RetryPolicy,
@@ -177,8 +174,7 @@ pub(crate) enum RequestEvent {
     /// A search has found the request's znode, after the reply to the create was lost.
     FoundAgain { znode: ZNodePath },
     /// The request's znode exists. `token` is the fencing token, if the server has returned it.
-    /// `may_recur` tells whether another znode may get the same path later, if the directory is deleted.
-    Joined { znode: ZNodePath, token: Option<i64>, may_recur: bool },
+    Joined { znode: ZNodePath, token: Option<i64> },
     /// Another request is ahead of this one; reported once. `ahead` is the znode ahead or, for a request for a permit,
     /// the directory.
     Placed { ahead: ZNodePath, number_ahead: Option<usize> },

@@ -16,6 +16,7 @@ use super::proof::Proof;
 use super::sweep::Sweeps;
 use super::watchers::Watchers;
 use crate::error::LossReason;
+use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
@@ -81,6 +82,11 @@ impl Commons {
     pub(super) fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
+    }
+
+    /// Returns the name of the znode that an attempt of a request creates, without the sequence number.
+    pub(super) fn znode_prefix(&self, access: Access, id: ParticipantId, attempt: u32) -> String {
+        access.prefix(self.settings.tag.guid(id.0, attempt))
     }
 
     /// Returns a number that no call before this moment exceeds, and every later call does.

@@ -50,11 +50,10 @@ pub(super) struct Contender {
     pub(super) id: ParticipantId,
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
-    /// A create of the request may still take effect, because its reply was lost. If the directory is deleted and created
-    /// again meanwhile, the new znode may get the same number, and so the path of the request's znode.
-    pub(super) may_recur: bool,
-    /// The transaction that created the request's znode. `None` if the server has not shown it.
-    pub(super) czxid: Option<i64>,
+    /// The number of creates whose znodes a search has not found. They may still take effect, so each create has a name
+    /// of its own. Otherwise, if the directory is deleted and created again, a late znode might get the path of the
+    /// request's znode.
+    pub(super) attempt: u32,
     pub(super) activity: Activity,
     /// The znode whose change wakes the request:
     /// - for a waiter, the znode ahead (what wakes the waiter is the watch or, if that znode belongs to this session,
@@ -203,8 +202,7 @@ impl Contender {
             id,
             spec,
             phase,
-            may_recur: false,
-            czxid: None,
+            attempt: 0,
             activity: Activity::Idle,
             watched: None,
             ahead: Ahead::default(),
@@ -245,10 +243,9 @@ impl Contender {
         }
     }
 
-    /// Returns whether the znode at the request's path is known to be another one than the request's, because another
-    /// transaction has created it. Requests may be ahead of it although none was ahead of the request's.
-    pub(super) fn is_another(&self, czxid: Option<i64>) -> bool {
-        self.czxid.zip(czxid).is_some_and(|(own, seen)| own != seen)
+    /// Returns the name of the znode that the present attempt creates, without the sequence number.
+    pub(super) fn znode_prefix(&self, commons: &Commons) -> String {
+        commons.znode_prefix(self.spec.access, self.id, self.attempt)
     }
 
     /// Returns the znode ahead that wakes the request. Returns `None` if that znode is not known, or if the request

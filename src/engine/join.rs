@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::border::{Failure, RequestEvent, RequestSpec};
-use super::calls::{Pending, may_have_created};
+use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase};
 use super::lease::ConnectionNumber;
@@ -29,13 +29,14 @@ impl Contender {
         // attempt.
         commons.alarms.clear(self.id);
         let spec = Arc::clone(&self.spec);
-        let RequestSpec { dir, prefix, data, acl, access, .. } = &*self.spec;
+        let prefix = self.znode_prefix(commons);
+        let RequestSpec { dir, data, acl, access, .. } = &*self.spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
         if access.is_exclusive() && commons.own_queues.is_last_in_queue(dir) {
-            let create = Call::create(&dir.child(prefix), data, acl, CreateMode::EphemeralSequential);
+            let create = Call::create(&dir.child(&prefix), data, acl, CreateMode::EphemeralSequential);
             commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Create(spec)));
         } else {
-            let enqueue = Call::create_and_list(dir, prefix.as_str(), data, acl);
+            let enqueue = Call::create_and_list(dir, prefix, data, acl);
             let asked = Asked::Enqueue(spec, commons.lease.connection());
             commons.submit(enqueue, Priority::Other, Pending::Request(self.id, asked));
         }
@@ -54,9 +55,6 @@ impl Contender {
             Err(error) => return self.on_create_failed(commons, error),
         };
         let znode = ZNodePath::from_server(path);
-        if stat.is_none() && self.may_recur {
-            return self.identify(commons, znode);
-        }
         self.note_znode(commons, &znode, stat);
         let Some(before) = commons.own_queues.before(&znode) else { return Next::Again };
         commons.watchers.add(&before, self.id);
@@ -76,11 +74,7 @@ impl Contender {
             Ok(enqueued) => enqueued,
             Err(error) => return self.on_create_failed(commons, error),
         };
-        let znode = ZNodePath::from_server(path);
-        if stat.is_none() && self.may_recur {
-            return self.identify(commons, znode);
-        }
-        self.note_znode(commons, &znode, stat);
+        self.note_znode(commons, &ZNodePath::from_server(path), stat);
         if let Ok(children) = &children {
             self.warn_of_peers(commons, children);
         }
@@ -135,19 +129,15 @@ impl Contender {
     /// Handles the end of the search. `znode` is what the search found for the request, if anything.
     pub(super) fn on_searched(&mut self, commons: &mut Commons, znode: Option<ZNodePath>) -> Next {
         let Some(znode) = znode else {
+            self.attempt = self.attempt.wrapping_add(1);
             if let Phase::Joining { unconfirmed, .. } = &mut self.phase {
                 *unconfirmed = false;
             }
             return Next::Again;
         };
-        let without_number = self.spec.dir.child(&self.spec.prefix);
+        let without_number = self.spec.dir.child(&self.znode_prefix(commons));
         commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
-        self.identify(commons, znode)
-    }
-
-    /// Reads by which transaction the znode was created.
-    fn identify(&self, commons: &mut Commons, znode: ZNodePath) -> Next {
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode);
         commons.submit(exists, Priority::Other, Pending::Request(self.id, asked));
@@ -165,7 +155,6 @@ impl Contender {
             // The znode was deleted after it was listed.
             return self.lose_znode(commons);
         }
-        // The listing that showed the path may be older than the znode that is there now.
         Next::Again
     }
 
@@ -175,9 +164,8 @@ impl Contender {
         if self.spec.access.is_exclusive() {
             commons.own_queues.add(znode);
         }
-        self.czxid = stat.map(|stat| stat.czxid);
-        let (znode, token, may_recur) = (znode.clone(), self.czxid, self.may_recur);
-        self.report(commons, RequestEvent::Joined { znode, token, may_recur });
+        let token = stat.map(|stat| stat.czxid);
+        self.report(commons, RequestEvent::Joined { znode: znode.clone(), token });
     }
 
     /// Handles a failed attempt to join. The request makes another one after a delay, or ends if the error is
@@ -197,7 +185,6 @@ impl Contender {
             return Next::fail(failure);
         }
         *unconfirmed = true;
-        self.may_recur |= may_have_created(error);
         if error == ZkError::SessionExpired {
             // The end of the session ends the request, and gives the reason. The session may have ended in this process
             // alone, so the znode may be left on the server.

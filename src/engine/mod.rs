@@ -248,7 +248,7 @@ impl Engine {
         }
         let phase = Phase::Owner { znode: znode.clone(), revocation_reported: false };
         let contender = Contender::new(id, spec, phase, now);
-        contender.report(&mut self.commons, RequestEvent::Joined { znode, token: None, may_recur: false });
+        contender.report(&mut self.commons, RequestEvent::Joined { znode, token: None });
         contender.report(&mut self.commons, RequestEvent::Acquired { waited: Duration::ZERO });
         self.contenders.insert(id, contender);
         self.wake_or_lose(id);
@@ -290,10 +290,9 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Returns an id for a new request, and the name of its znode without the sequence number.
-    pub(crate) fn name_request(&mut self, access: Access) -> (ParticipantId, String) {
-        let id = self.new_id();
-        (id, access.prefix(self.commons.settings.tag.guid(id.0)))
+    /// Returns the name of the znode that an attempt of a request creates, without the sequence number.
+    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId, attempt: u32) -> String {
+        self.commons.znode_prefix(access, id, attempt)
     }
 
     pub(crate) fn count_ahead(&mut self) {

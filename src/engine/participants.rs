@@ -6,12 +6,13 @@
 
 use super::Engine;
 use super::ahead::ZNodeChange;
-use super::border::{ParticipantId, RequestSpec};
+use super::border::ParticipantId;
 use super::commons::Commons;
 use super::contender::{Contender, Next};
 use super::removal::{Fate, Removal};
 use crate::error::ZkResult;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 
 impl Engine {
     /// Passes an input to a request, which then takes its next steps. Does nothing if the request has ended.
@@ -147,9 +148,8 @@ impl Engine {
     }
 
     /// Returns whether a znode of this request is still to be deleted.
-    pub(crate) fn is_removing(&self, spec: &RequestSpec) -> bool {
-        let is_of_request =
-            |path: &ZNodePath| path.dir() == Some(spec.dir.as_str()) && path.name().starts_with(&spec.prefix);
-        self.removals.values().any(|removal| is_of_request(&removal.path))
+    pub(crate) fn is_removing(&self, request: ParticipantId) -> bool {
+        let of_request = Some((self.commons.settings.tag, request.0));
+        self.removals.values().any(|removal| SessionTag::read(removal.path.name()) == of_request)
     }
 }

@@ -7,12 +7,11 @@ use crate::recipe::is_directory;
 /// The outcome of an attempt to watch a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// The znode exists and is watched. It was created by the transaction `czxid`, and its data has been written
-    /// `version` times since. A persistent znode stays when its creator's session ends. A directory is not a request.
-    Watched { data: Vec<u8>, czxid: i64, version: i32, is_persistent: bool, is_directory: bool },
-    /// The znode exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event. Nor do they
-    /// show which transaction created the znode.
-    Unreadable { czxid: Option<i64> },
+    /// The znode exists and is watched. Its data has been written `version` times since its creation. A
+    /// persistent znode stays when its creator's session ends. A directory is not a request.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
+    /// The znode exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
+    Unreadable,
     /// The znode does not exist. If a read of its data has shown this, no watch is left. If an existence
     /// check has, a watch for the znode's creation is left.
     Gone,
@@ -24,8 +23,7 @@ impl Sight {
         match result {
             Ok((data, stat)) => {
                 let (is_persistent, is_directory) = (stat.ephemeral_owner == 0, is_directory(&stat));
-                let Stat { czxid, version, .. } = stat;
-                Ok(Sight::Watched { data, czxid, version, is_persistent, is_directory })
+                Ok(Sight::Watched { data, version: stat.version, is_persistent, is_directory })
             }
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(error) => Err(error),
@@ -36,19 +34,9 @@ impl Sight {
     /// servers since 3.8.4 refuse this check, too.
     pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {
-            Ok(Some(stat)) => Ok(Sight::Unreadable { czxid: Some(stat.czxid) }),
-            Err(ZkError::NoAuth) => Ok(Sight::Unreadable { czxid: None }),
+            Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
             Ok(None) => Ok(Sight::Gone),
             Err(error) => Err(error),
-        }
-    }
-
-    /// Returns the transaction that created the znode, if the read has shown it.
-    pub(crate) fn czxid(&self) -> Option<i64> {
-        match self {
-            Sight::Watched { czxid, .. } => Some(*czxid),
-            Sight::Unreadable { czxid } => *czxid,
-            Sight::Gone => None,
         }
     }
 }

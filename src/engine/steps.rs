@@ -98,9 +98,7 @@ impl Contender {
                 self.on_second_watched(commons, &path, Sight::of_data(outcome.and_then(Reply::data)))
             }
             Asked::CheckOwn(path) => {
-                let found = outcome.and_then(Reply::found);
-                let is_gone =
-                    found.is_ok_and(|found| found.is_none_or(|stat| self.is_another(Some(stat.czxid))));
+                let is_gone = outcome.and_then(Reply::found) == Ok(None);
                 if is_gone && self.znode() == Some(&path) { self.lose_znode(commons) } else { Next::Stay }
             }
         }
@@ -189,19 +187,16 @@ impl Contender {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(commons, Operation::WATCH, path, error),
         };
-        if matches!(sight, Sight::Unreadable { .. }) {
+        if sight == Sight::Unreadable {
             commons.alarms.set(self.id, commons.now.after(UNREADABLE_LOOK));
         }
         match purpose {
             Purpose::WaitFor => self.on_predecessor_seen(commons, path, *connection, &sight),
-            _ if sight == Sight::Gone || self.is_another(sight.czxid()) => self.lose_znode(commons),
+            _ if sight == Sight::Gone => self.lose_znode(commons),
             // The predecessor was deleted. A listing had shown no request between it and this one, and none
             // can get there later. All that was left to find out was whether this request's znode exists.
             Purpose::TakeOver => self.acquire(commons, *connection),
-            Purpose::Verify => {
-                self.czxid = self.czxid.or(sight.czxid());
-                self.keep_owning(commons, *connection, &sight)
-            }
+            Purpose::Verify => self.keep_owning(commons, *connection, &sight),
         }
     }
 }

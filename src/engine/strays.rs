@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
-use super::border::{CallId, Event, ParticipantId, RequestSpec, Target};
+use super::border::{CallId, Event, ParticipantId, Target};
 use super::sweep::SweepCall;
 use crate::client::port::Names;
 use crate::client::{Enqueued, Reply};
@@ -61,10 +61,11 @@ impl Engine {
         let mut sorted: Vec<&str> = children.iter().collect();
         sorted.sort_unstable();
         let find = |id| {
-            let RequestSpec { dir, prefix, .. } = &*self.contenders.get(&id)?.spec;
+            let contender = self.contenders.get(&id)?;
+            let prefix = contender.znode_prefix(&self.commons);
             let first = sorted.partition_point(|child| *child < prefix.as_str());
-            let name = sorted.get(first).filter(|child| child.starts_with(prefix));
-            Some((id, name.map(|name| dir.child(name))))
+            let name = sorted.get(first).filter(|child| child.starts_with(&prefix));
+            Some((id, name.map(|name| contender.spec.dir.child(name))))
         };
         let found: Vec<_> = searching.into_iter().filter_map(find).collect();
         for (id, znode) in found {
@@ -148,10 +149,13 @@ impl Engine {
         !is_known && !is_phantom && !self.removed_paths.contains(&path)
     }
 
-    /// Returns whether a request has this znode, or has yet to learn which znode it has.
+    /// Returns whether a request has this znode, or may have made it in its present attempt.
     fn has_or_makes(&self, id: ParticipantId, name: &str) -> bool {
         match self.contenders.get(&id) {
-            Some(contender) => contender.znode().is_none_or(|own| own.name() == name),
+            Some(contender) => match contender.znode() {
+                Some(own) => own.name() == name,
+                None => name.starts_with(&contender.znode_prefix(&self.commons)),
+            },
             // The number may belong to a downgrade that is under way.
             None => self.pins.contains(&id),
         }

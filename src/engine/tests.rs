@@ -266,16 +266,14 @@ fn owner(owns_session: bool) -> (Engine, ParticipantId) {
 fn owners_look_before_those_who_wait_after_a_reconnect() {
     const OTHER: &str = "x-0-lock-0000000000";
     let mut engine = connected_engine();
-    let (waiter, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
+    let (waiter, create) = start(&mut engine);
     let waiting = [OTHER, "x-b-lock-0000000001"];
     joined(&mut engine, create, waiting[1], &waiting);
     serve(&mut engine, &waiting);
     // An owner in another directory.
     let owner = engine.new_id();
-    let of_owner = RequestSpec {
-        dir: path("/other"),
-        ..(*spec(Access::Exclusive(NamingScheme::Recipe), "x-c-lock-")).clone()
-    };
+    let of_owner =
+        RequestSpec { dir: path("/other"), ..(*spec(Access::Exclusive(NamingScheme::Recipe))).clone() };
     engine.input(NOW, |engine| engine.start(owner, Arc::new(of_owner), NOW));
     let (create, _) = submitted(&mut engine);
     let reply =
@@ -402,10 +400,9 @@ fn closed_session_that_lives_on_ends_with_its_end_at_the_server() {
     assert_eq!(engine.poll_deadline(), None);
 }
 
-fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {
+fn spec(access: Access) -> Arc<RequestSpec> {
     Arc::new(RequestSpec {
         dir: path("/lock"),
-        prefix: prefix.to_owned(),
         data: Arc::from([]),
         acl: Arc::from([]),
         retry: RetryPolicy::constant(Duration::ZERO),
@@ -417,12 +414,12 @@ fn spec(access: Access, prefix: &str) -> Arc<RequestSpec> {
 
 /// Starts an exclusive request, which creates its znode.
 fn start(engine: &mut Engine) -> (ParticipantId, CallId) {
-    start_as(engine, Access::Exclusive(NamingScheme::Recipe), "x-a-lock-")
+    start_as(engine, Access::Exclusive(NamingScheme::Recipe))
 }
 
-fn start_as(engine: &mut Engine, access: Access, prefix: &str) -> (ParticipantId, CallId) {
+fn start_as(engine: &mut Engine, access: Access) -> (ParticipantId, CallId) {
     let id = engine.new_id();
-    engine.input(NOW, |engine| engine.start(id, spec(access, prefix), NOW));
+    engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
     (id, submitted(engine).0)
 }
 
@@ -443,11 +440,6 @@ fn stat() -> Stat {
 /// Returns what a read of an ephemeral znode shows.
 fn data() -> ZkResult<Reply> {
     Ok(Reply::Data(Vec::new(), stat()))
-}
-
-/// Returns what a read shows if the znode was deleted, and then created again.
-fn data_of_another() -> ZkResult<Reply> {
-    Ok(Reply::Data(Vec::new(), Stat { czxid: 9, ..stat() }))
 }
 
 /// Answers all calls, and those that follow: every listing shows these children, every read of data finds an ephemeral
@@ -503,15 +495,16 @@ fn reports(engine: &mut Engine) -> Vec<RequestEvent> {
 #[test]
 fn request_whose_znode_was_deleted_since_it_was_found_again_does_not_own() {
     let mut engine = connected_engine();
-    let (id, search) = lost_create(&mut engine, "x-a-lock-");
-    answer_listing(&mut engine, search, &["x-a-lock-0000000000"]);
+    let (id, search) = lost_create(&mut engine);
+    let name = named(id, 0);
+    answer_listing(&mut engine, search, &[&name]);
     let (look, call) = submitted(&mut engine);
     assert!(matches!(call, Call::Exists { .. }), "{call:?}");
     engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(None))));
-    let znode = path("/lock/x-a-lock-0000000000");
+    let znode = path(&format!("/lock/{name}"));
     let how = Ending::Dropped(LossReason::NodeDeleted, None);
     let expected = [
-        RequestEvent::Joined { znode, token: None, may_recur: true },
+        RequestEvent::Joined { znode, token: None },
         RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO },
     ];
     assert_eq!(reports(&mut engine), expected);
@@ -563,68 +556,20 @@ fn reply_that_shows_the_last_one_ahead_gone_is_no_reason_to_own_without_a_look()
     assert_eq!(engine.place(id), None, "its znode is gone");
 }
 
-/// Starts a request that is the second in the queue, and has seen its own znode. Returns the calls by which it looks at
-/// the first.
-fn second_in_the_queue(engine: &mut Engine) -> (ParticipantId, CallId) {
-    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
-    let (id, create) = start(engine);
-    joined(engine, create, children[1], &children);
-    let looks = all_submitted(engine);
-    let own = look_at(&looks, "/lock/x-a-lock-0000000001");
-    engine.input(NOW, |engine| engine.handle_reply(own, data()));
-    (id, look_at(&looks, "/lock/x-b-lock-0000000000"))
-}
-
-#[test]
-fn znode_that_was_created_again_with_the_same_number_is_not_the_requests() {
-    let mut engine = connected_engine();
-    let (id, ahead) = second_in_the_queue(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
-    let look = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
-    // Meanwhile, the directory was deleted and created again, a stranger got number 0, and a create of this request took
-    // effect for a second time.
-    engine.input(NOW, |engine| engine.handle_reply(look, data_of_another()));
-    assert_eq!(engine.place(id), None);
-    assert_eq!(deleted(&all_submitted(&mut engine)), ["/lock/x-a-lock-0000000001"]);
-}
-
-#[test]
-fn waiter_and_owner_lose_a_znode_that_was_created_again() {
-    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
-    let mut engine = connected_engine();
-    let (waiter, create) = start(&mut engine);
-    joined(&mut engine, create, children[1], &children);
-    let own = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
-    engine.input(NOW, |engine| engine.handle_reply(own, data_of_another()));
-    assert_eq!(engine.place(waiter), None);
-
-    let mut engine = connected_engine();
-    let (owner, create) = start(&mut engine);
-    joined(&mut engine, create, children[1], &children[1..]);
-    assert_eq!(engine.place(owner), Some(Place::Owner));
-    engine.input(NOW.after(Duration::from_millis(200)), |_| ());
-    let own = look_at(&all_submitted(&mut engine), "/lock/x-a-lock-0000000001");
-    engine.input(NOW, |engine| engine.handle_reply(own, data_of_another()));
-    assert_eq!(engine.place(owner), None);
-}
-
 /// Starts a request whose create is answered with a lost connection. Returns the call that searches for its znode.
-fn lost_create(engine: &mut Engine, prefix: &str) -> (ParticipantId, CallId) {
-    let (id, create) = start_as(engine, Access::Exclusive(NamingScheme::Recipe), prefix);
+fn lost_create(engine: &mut Engine) -> (ParticipantId, CallId) {
+    let (id, create) = start(engine);
+    (id, lose_reply(engine, create))
+}
+
+/// Answers a create with a lost connection. Returns the call that searches for its znode.
+fn lose_reply(engine: &mut Engine, create: CallId) -> CallId {
     engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
+    // The third attempt and all later ones are delayed.
+    engine.input(NOW.after(Duration::from_millis(1)), |_| ());
     let (write, _) = submitted(engine);
     engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
-    (id, submitted(engine).0)
-}
-
-/// Starts a request whose create is answered with a lost connection. It finds its znode among these children, and lists
-/// the queue. Returns the call that does so.
-fn found_again(engine: &mut Engine, prefix: &str, children: &[&str]) -> (ParticipantId, CallId) {
-    let (id, search) = lost_create(engine, prefix);
-    answer_listing(engine, search, children);
-    let (look, _) = submitted(engine);
-    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(stat())))));
-    (id, submitted(engine).0)
+    submitted(engine).0
 }
 
 fn answer_listing(engine: &mut Engine, list: CallId, children: &[&str]) {
@@ -632,58 +577,43 @@ fn answer_listing(engine: &mut Engine, list: CallId, children: &[&str]) {
     engine.input(NOW, |engine| engine.handle_reply(list, Ok(listed)));
 }
 
-#[test]
-fn request_whose_create_may_come_again_lists_the_queue_when_its_turn_comes() {
-    let children = ["x-b-lock-0000000000", "x-a-lock-0000000001"];
-    let mut engine = connected_engine();
-    let (id, list) = found_again(&mut engine, "x-a-lock-", &children);
-    answer_listing(&mut engine, list, &children);
-    let ahead = look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
-    engine.input(NOW, |engine| engine.handle_reply(ahead, Err(ZkError::NoNode)));
-    let (list, call) = submitted(&mut engine);
-    assert!(matches!(call, Call::GetChildren { .. }), "{call:?}");
-    answer_listing(&mut engine, list, &children);
-    assert_ne!(engine.place(id), Some(Place::Owner), "the first is there again");
-    look_at(&all_submitted(&mut engine), "/lock/x-b-lock-0000000000");
+fn created_prefix(call: &Call) -> &str {
+    let Call::CreateAndList { prefix, .. } = call else { panic!("{call:?}") };
+    prefix
 }
 
+/// If the directory is deleted and created again, a late create may get the number of the znode that the request has
+/// made since. With the same name, it would have the same path, and would pass for that znode.
 #[test]
-fn request_without_a_stat_reads_by_what_its_znode_was_created_if_a_create_may_come_again() {
+fn late_create_of_a_request_never_has_the_path_of_a_later_one() {
     let mut engine = connected_engine();
-    let (id, search) = lost_create(&mut engine, "x-a-lock-");
+    let (id, first) = start_as(&mut engine, Access::Read(NamingScheme::Recipe));
+    let search = lose_reply(&mut engine, first);
     answer_listing(&mut engine, search, &[]);
-    let (create, _) = submitted(&mut engine);
-    let children = ["x-a-lock-0000000001"];
-    let enqueued = Enqueued::new(format!("/lock/{}", children[0]), Ok(Names::from_iter(children)));
-    engine.input(NOW, |engine| engine.handle_reply(create, Ok(Reply::Enqueued(enqueued))));
-    let (look, call) = submitted(&mut engine);
-    assert!(matches!(call, Call::Exists { .. }), "{call:?}");
-    engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(stat())))));
-    let (list, _) = submitted(&mut engine);
-    answer_listing(&mut engine, list, &children);
+    let (second, call) = submitted(&mut engine);
+    let late = format!("{}0000000005", engine.znode_prefix(Access::Read(NamingScheme::Recipe), id, 0));
+    let own = format!("{}0000000005", created_prefix(&call));
+    assert_ne!(own, late);
+    joined(&mut engine, second, &own, &[&own, &late]);
+    let calls = all_submitted(&mut engine);
+    assert_eq!(deleted(&calls), [format!("/lock/{late}")], "it belongs to nobody");
     assert_eq!(engine.place(id), Some(Place::Owner));
 }
 
-/// The owner's znode is gone with its directory. In the new directory, a stranger owns, and a late create of the owner
-/// has got the same number again. The request behind it, on the same session, must not conclude from the deletion of that
-/// znode that an owner has left.
 #[test]
-fn deletion_of_a_znode_that_an_owner_never_had_makes_nobody_an_owner() {
-    let stranger = "x-stranger-lock-0000000000";
-    let [first, second] = ["x-a-lock-0000000005", "x-b-lock-0000000006"];
+fn request_that_searches_for_its_second_znode_does_not_take_the_first_for_it() {
     let mut engine = connected_engine();
-    let (owner, list) = found_again(&mut engine, "x-a-lock-", &[first]);
-    answer_listing(&mut engine, list, &[first]);
-    assert_eq!(engine.place(owner), Some(Place::Owner));
-    let (waiter, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
-    engine.input(NOW, |engine| {
-        engine
-            .handle_reply(create, Ok(Reply::Created { path: format!("/lock/{second}"), stat: Some(stat()) }));
-    });
-    engine.input(NOW, |engine| engine.withdraw(owner));
-    let children = [stranger, first, second];
-    serve(&mut engine, &children);
-    assert_ne!(engine.place(waiter), Some(Place::Owner), "the stranger owns");
+    let (id, search) = lost_create(&mut engine);
+    answer_listing(&mut engine, search, &[]);
+    let (second, call) = submitted(&mut engine);
+    let (first, own) = (named(id, 0), format!("{}0000000001", created_prefix(&call)));
+    let search = lose_reply(&mut engine, second);
+    answer_listing(&mut engine, search, &[&first, &own]);
+    let calls = all_submitted(&mut engine);
+    assert_eq!(deleted(&calls), [format!("/lock/{first}")]);
+    let looks = calls.iter().filter(|(_, call)| matches!(call, Call::Exists { .. }));
+    let looks: Vec<_> = looks.filter_map(|(_, call)| call.path()).collect();
+    assert_eq!(looks, [format!("/lock/{own}")]);
 }
 
 #[test]
@@ -691,16 +621,16 @@ fn writer_does_not_take_over_from_one_that_is_a_reader_now() {
     let (writer, reader) = (Access::Write(NamingScheme::Recipe), Access::Read(NamingScheme::Recipe));
     let [first_name, name, reader_name] = ["write-a-0000000000", "write-b-0000000001", "read-c-0000000000"];
     let mut engine = connected_engine();
-    let (first, create) = start_as(&mut engine, writer, "write-a-");
+    let (first, create) = start_as(&mut engine, writer);
     joined(&mut engine, create, first_name, &[first_name]);
     assert_eq!(engine.place(first), Some(Place::Owner));
-    let (second, create) = start_as(&mut engine, writer, "write-b-");
+    let (second, create) = start_as(&mut engine, writer);
     joined(&mut engine, create, name, &[first_name, name]);
     serve(&mut engine, &[first_name, name]);
     let downgraded = engine.new_id();
     let znode = path(&format!("/lock/{reader_name}"));
     engine.input(NOW, |engine| {
-        assert!(engine.start_as_owner(downgraded, spec(reader, "read-c-"), znode, first));
+        assert!(engine.start_as_owner(downgraded, spec(reader), znode, first));
         engine.withdraw(first);
     });
     serve(&mut engine, &[name, reader_name]);
@@ -712,7 +642,7 @@ fn writer_does_not_take_over_from_one_that_is_a_reader_now() {
 fn change_among_the_permits_while_they_are_listed_frees_none() {
     let children = ["_c_b-lease-0000000000", "_c_a-lease-0000000001"];
     let mut engine = connected_engine();
-    let (id, create) = start_as(&mut engine, Access::Permit(NonZeroU32::MIN), "_c_a-lease-");
+    let (id, create) = start_as(&mut engine, Access::Permit(NonZeroU32::MIN));
     joined(&mut engine, create, children[1], &children);
     let (list, _) = submitted(&mut engine);
     let event = ClientEvent::NodeChanged { path: "/lock".to_owned(), is_deleted: false };
@@ -725,9 +655,9 @@ fn change_among_the_permits_while_they_are_listed_frees_none() {
 
 // ---- strays
 
-/// Returns the name of a request's znode, by the request's number on its session.
-fn named(number: u64, sequence: i32) -> String {
-    format!("{}{sequence:010}", Access::Exclusive(NamingScheme::Recipe).prefix(tag().guid(number)))
+/// Returns the name of the znode that a request's first attempt makes.
+fn named(id: ParticipantId, sequence: i32) -> String {
+    format!("{}{sequence:010}", Access::Exclusive(NamingScheme::Recipe).prefix(tag().guid(id.0, 0)))
 }
 
 fn deleted(calls: &[(CallId, Call)]) -> Vec<&str> {
@@ -735,33 +665,24 @@ fn deleted(calls: &[(CallId, Call)]) -> Vec<&str> {
     deletes.filter_map(Call::path).collect()
 }
 
-/// Starts a request with a name by which its session recognizes it.
-fn start_named(engine: &mut Engine) -> (u64, CallId) {
-    let access = Access::Exclusive(NamingScheme::Recipe);
-    let (id, prefix) = engine.name_request(access);
-    engine.input(NOW, |engine| engine.start(id, spec(access, &prefix), NOW));
-    (id.0, submitted(engine).0)
-}
-
 #[test]
 fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     let other = SessionTag::new(Uuid::from_u128(1 << 96));
     let mut engine = connected_engine();
-    let gone = engine.new_id().0;
+    let gone = engine.new_id();
     let pinned = engine.new_id();
     engine.pin(pinned);
-    let (joining, _) = start_named(&mut engine);
-    let (own, create) = start_named(&mut engine);
-    let stranger = format!("x-{}-lock-0000000001", other.guid(gone));
+    let ((joining, _), (own, create)) = (start(&mut engine), start(&mut engine));
+    let stranger = format!("x-{}-lock-0000000001", other.guid(gone.0, 0));
     let (stray, second) = (named(gone, 2), named(own, 3));
-    let names = [&stranger, &stray, &second, &named(pinned.0, 4), &named(joining, 5), &named(own, 6)];
+    let names = [&stranger, &stray, &second, &named(pinned, 4), &named(joining, 5), &named(own, 6)];
     let children: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
     joined(&mut engine, create, children[5], &children);
     let calls = all_submitted(&mut engine);
     assert_eq!(deleted(&calls), [format!("/lock/{stray}"), format!("/lock/{second}")]);
     // While the strays are being deleted, another listing changes nothing.
-    let (_, create) = start_named(&mut engine);
-    joined(&mut engine, create, &named(own + 1, 7), &children);
+    let (_, create) = start(&mut engine);
+    joined(&mut engine, create, &named(ParticipantId(own.0 + 1), 7), &children);
     assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
 }
 
@@ -789,8 +710,8 @@ fn deleted_in_vain(engine: &mut Engine, children: &[&str]) -> Vec<String> {
 fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_without_it_or_on_another_connection()
  {
     let mut engine = connected_engine();
-    let gone = engine.new_id().0;
-    let (own, create) = start_named(&mut engine);
+    let gone = engine.new_id();
+    let (own, create) = start(&mut engine);
     let (first, second, name) = (named(gone, 1), named(gone, 2), named(own, 3));
     let with_both = [&*first, &*second, &*name];
     joined(&mut engine, create, &name, &with_both);
@@ -798,7 +719,7 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     engine.pass_over_phantoms(CallId(u64::MAX), &path("/lock"), &mut listing);
     assert_eq!(listing, Ok(Reply::Children(Names::from_iter(with_both))), "their deletion may be refused");
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second]);
-    assert_eq!(engine.place(ParticipantId(own)), Some(Place::Owner), "phantoms ahead do not count");
+    assert_eq!(engine.place(own), Some(Place::Owner), "phantoms ahead do not count");
     let mut look = |children: &[&str]| {
         engine.input(NOW, Engine::look_routinely);
         deleted_in_vain(&mut engine, children)
@@ -819,23 +740,23 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
 #[test]
 fn a_listing_from_before_the_deletion_of_a_stray_makes_nobody_an_owner() {
     let mut engine = connected_engine();
-    let gone = engine.new_id().0;
-    let (own, late) = start_named(&mut engine);
-    let (another, create) = start_named(&mut engine);
+    let gone = engine.new_id();
+    let (own, late) = start(&mut engine);
+    let (another, create) = start(&mut engine);
     let (stray, name, last) = (named(gone, 1), named(own, 2), named(another, 3));
     let children = [&*stray, &*name, &*last];
     joined(&mut engine, create, &last, &children);
     assert_eq!(deleted_in_vain(&mut engine, &children), [&*stray]);
     joined(&mut engine, late, &name, &children[..2]);
-    assert_ne!(engine.place(ParticipantId(own)), Some(Place::Owner), "the listing is too old");
+    assert_ne!(engine.place(own), Some(Place::Owner), "the listing is too old");
 }
 
 /// Two late creates may have the same name, for example those of a downgrade.
 #[test]
 fn stray_that_is_created_again_after_its_deletion_is_deleted_again() {
     let mut engine = connected_engine();
-    let gone = engine.new_id().0;
-    let (own, create) = start_named(&mut engine);
+    let gone = engine.new_id();
+    let (own, create) = start(&mut engine);
     let (stray, name) = (named(gone, 1), named(own, 2));
     joined(&mut engine, create, &name, &[&stray, &name]);
     for _ in 0..2 {
@@ -872,14 +793,14 @@ fn every_listing_of_a_lock_is_searched_for_strays() {
     let routine: Ask = Engine::look_routinely;
     let cases = [
         // The shared listing of the waiters, the listing for permits, and an owner's search for peers.
-        (exclusive, "x-a-lock-", &children[..], departure),
-        (permit, "_c_a-lease-", &permits[..], routine),
-        (exclusive, "x-a-lock-", &children[2..], routine),
+        (exclusive, &children[..], departure),
+        (permit, &permits[..], routine),
+        (exclusive, &children[2..], routine),
     ];
-    for (access, prefix, children, ask) in cases {
+    for (access, children, ask) in cases {
         let mut engine = connected_engine();
-        let stray = named(engine.new_id().0, 2);
-        let (_, create) = start_as(&mut engine, access, prefix);
+        let stray = named(engine.new_id(), 2);
+        let (_, create) = start_as(&mut engine, access);
         joined(&mut engine, create, children[children.len() - 1], children);
         serve(&mut engine, children);
         engine.input(NOW, ask);
@@ -929,7 +850,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
     const MANY: usize = 1000;
     let mut engine = connected_engine();
     engine.commons.calls.window = Window::new(MANY);
-    let creates: Vec<(u64, CallId)> = (0..MANY).map(|_| start_named(&mut engine)).collect();
+    let creates: Vec<(ParticipantId, CallId)> = (0..MANY).map(|_| start(&mut engine)).collect();
     for (_, create) in &creates {
         engine.input(NOW, |engine| engine.handle_reply(*create, Err(ZkError::ConnectionLoss)));
     }
@@ -956,7 +877,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
         }
     }
     assert_eq!(lists, 5, "two searches, and three to learn the places");
-    let places = creates.iter().map(|(id, _)| engine.place(ParticipantId(*id)));
+    let places = creates.iter().map(|(id, _)| engine.place(*id));
     let owners = places.filter(|place| *place == Some(Place::Owner)).count();
     assert_eq!((engine.contenders.len(), owners), (MANY, 1));
 }
@@ -979,7 +900,7 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     let (write, _) = submitted(&mut next);
     next.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut next);
-    let stray = named(7, 0);
+    let stray = named(ParticipantId(7), 0);
     next.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter([&stray])))));
     assert_eq!(deleted(&all_submitted(&mut next)), [format!("/lock/{stray}")]);
 }

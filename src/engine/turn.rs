@@ -46,10 +46,7 @@ impl Contender {
             // Contact has been lost since the lock was seen to be free, so the znode may be gone.
             Admission::Outdated => return Next::Again,
         }
-        // If another znode gets the same path, nobody may conclude from its deletion that an owner has left.
-        if !self.may_recur {
-            commons.own_queues.note_owner(&znode);
-        }
+        commons.own_queues.note_owner(&znode);
         self.keep_own_watch(commons, &znode, connection);
         self.phase = Phase::Owner { znode, revocation_reported: false };
         self.listing = None;

@@ -77,7 +77,7 @@ impl LockGuard {
     ) -> std::result::Result<LockGuard, (LockGuard, LockError)> {
         let signals = GuardSignals::of(1, self.session.process());
         let observer = WaitObserver::new(&signals, self.claim.core().runtime());
-        match locking::downgrade(&self.claim, access, support, observer) {
+        match locking::downgrade(&self.claim, &self.znode, access, support, observer) {
             Ok((request, znode)) => {
                 let guard = LockGuard::new(self.session, Claim::on(request), znode, signals);
                 held_here::note_downgrade(&self.claim, &guard);

@@ -36,7 +36,6 @@ pub(crate) fn spec(dir: &ZNodePath, support: &ProtocolSupport, access: Access) -
     let options = support.options();
     RequestSpec {
         dir: dir.clone(),
-        prefix: String::new(),
         data: Arc::clone(options.shared_data()),
         acl: Arc::clone(options.shared_acl()),
         retry: options.retry_policy(),
@@ -58,18 +57,20 @@ pub(crate) fn exclusive(support: &ProtocolSupport) -> Access {
 /// the background.
 pub(crate) fn downgrade(
     owner: &Arc<Request>,
+    znode: &ZNodePath,
     access: Access,
     support: &ProtocolSupport,
     observer: Arc<dyn Observer>,
 ) -> Result<(Arc<Request>, ZNodePath)> {
-    let downgrade = Downgrade::begin(owner, access)?;
-    let prepared = support.retry(Operation::DOWNGRADE, downgrade.znode(), || {
+    let (downgrade, fencing_token) = support.retry(Operation::DOWNGRADE, znode, || {
+        let downgrade = Downgrade::begin(owner, znode, access)?;
         // A transaction of the owner whose reply was lost must not take effect after a transaction of the new request,
         // because the new request's transactions check only the new znode.
-        transaction::rule_out_lost(owner, downgrade.owners_znode(), Operation::DOWNGRADE)?;
-        downgrade.prepare()
-    });
-    let request = downgrade.complete(prepared?, observer)?;
+        transaction::rule_out_lost(owner, znode, Operation::DOWNGRADE)?;
+        let fencing_token = downgrade.prepare()?;
+        Ok((downgrade, fencing_token))
+    })?;
+    let request = downgrade.complete(fencing_token, observer)?;
     Ok((request, downgrade.znode().clone()))
 }
 

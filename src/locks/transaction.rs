@@ -128,14 +128,11 @@ pub(crate) fn commit(
     if !is_owner {
         return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode));
     }
-    if request.may_recur() {
-        // A later znode with the same path begins at version 0.
-        request.commit_fence().close(0);
-    }
     loop {
         let version = rule_out_lost(request, znode, Operation::COMMIT)?;
-        // Nobody can get ahead of an owner. Therefore the lock is held for as long as the znode exists. The version rules
-        // out earlier transactions whose replies were lost, and a later znode at the same path.
+        // The znode has a GUID in its name, so it is created only once, and nobody can get ahead of an owner.
+        // Therefore the lock is held for as long as the znode exists. The version rules out earlier
+        // transactions whose replies were lost.
         let mut operations = vec![Op::Check { path: znode.to_string(), version: Some(version) }];
         operations.extend(transaction.operations.iter().cloned());
         let outcome = request.core().ask(Call::multi(&*operations));
@@ -144,8 +141,8 @@ pub(crate) fn commit(
             let found = request.core().ask(Call::exists(znode, false));
             let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
             let found = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?;
-            // A lower version belongs to another znode, which was created at the same path.
-            if found.version < version || request.is_another(found.czxid) {
+            // A lower version belongs to another znode, which somebody has created at the same path.
+            if found.version < version {
                 return Err(gone(request, znode, Operation::COMMIT));
             }
             request.commit_fence().advance_to(found.version);
@@ -184,9 +181,6 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: 
     let core = request.core();
     let raised = || -> ZkResult<i32> {
         let (mut data, stat) = core.ask(Call::get_data(znode, false))?;
-        if request.is_another(stat.czxid) {
-            return Err(ZkError::NoNode);
-        }
         if stat.version > version {
             return Ok(stat.version);
         }
@@ -197,7 +191,6 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: 
         match core.ask(Call::set_data(znode, data, Some(stat.version))) {
             // Another client or thread was faster. The next attempt reads the version that it wrote.
             Err(ZkError::BadVersion) => Ok(version),
-            Ok(written) if request.is_another(written.czxid) => Err(ZkError::NoNode),
             written => written.map(|stat| stat.version),
         }
     };
@@ -507,26 +500,6 @@ mod tests {
         let error = guard.commit(|changes| changes.set_data("/report", "newer")).unwrap_err();
         assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
         assert_eq!((guard.loss(), &*report(&zookeeper)), (Some(LossReason::NodeDeleted), "new"));
-    }
-
-    /// The create whose reply was lost takes effect again after the directory was created anew, and gets the same number.
-    #[test]
-    fn commit_does_not_take_a_later_znode_at_the_same_path_for_the_owners() {
-        for happens_at in [SimOperation::GetData, SimOperation::SetData, SimOperation::Transact] {
-            let (zookeeper, client, session) = connected();
-            client.fail_next(SimOperation::Create, Effect::After, ZkError::ConnectionLoss);
-            let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
-            let (server, znode, id) = (zookeeper.clone(), guard.id().to_owned(), client.session_id());
-            client.before_next(happens_at, move || {
-                let (prefix, number) = znode[DIR.len() + 1..].split_at(znode.len() - DIR.len() - 11);
-                server.delete(&znode);
-                server.set_sequence(DIR, number.parse().unwrap());
-                assert_eq!(server.create_sequential(DIR, prefix, Some(id)), znode);
-            });
-            let error = guard.commit(|changes| changes.set_data("/report", "new")).unwrap_err();
-            assert_eq!(error.reason(), ErrorReason::NotOwner, "{happens_at:?}: {error:?}");
-            assert_eq!((guard.loss(), &*report(&zookeeper)), (Some(LossReason::NodeDeleted), "old"));
-        }
     }
 
     #[test]

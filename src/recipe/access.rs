@@ -35,6 +35,12 @@ impl Access {
         }
     }
 
+    /// Returns the sequence number in the name of a request's znode, as the server has written it.
+    pub(crate) fn number_in(self, name: &str) -> Option<&str> {
+        // The prefixes of all requests with the same access have the same length.
+        name.get(self.prefix(Uuid::nil()).len()..)
+    }
+
     /// Returns the kind of the request.
     pub(crate) fn kind(self) -> LockKind {
         match self {

@@ -16,7 +16,9 @@ use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 
-/// A downgrade in progress. Dropping this before the downgrade is complete undoes the downgrade.
+/// An attempt to downgrade. Dropping this before the downgrade is complete undoes the attempt.
+///
+/// Each attempt creates a znode with a name of its own, because the create of an earlier attempt may still take effect.
 pub(crate) struct Downgrade {
     owner: Arc<Request>,
     owners_znode: ZNodePath,
@@ -29,23 +31,26 @@ pub(crate) struct Downgrade {
 }
 
 impl Downgrade {
-    /// Chooses the name of the new request's znode. Sends nothing.
+    /// Chooses a name for the new request's znode. Sends nothing.
     ///
     /// # Errors
     /// `NotOwner` if the request does not hold the lock; `SessionLost` in a forked child.
-    pub(crate) fn begin(owner: &Arc<Request>, access: Access) -> Result<Arc<Downgrade>> {
+    pub(crate) fn begin(
+        owner: &Arc<Request>,
+        owners_znode: &ZNodePath,
+        access: Access,
+    ) -> Result<Arc<Downgrade>> {
         owner.check_process(Operation::DOWNGRADE)?;
         let spec = &*owner.seat.spec;
-        let znode = owner.znode().filter(|_| owner.core.place(&owner.seat) == Some(Place::Owner));
-        let Some(owners_znode) = znode else { return Err(not_owner(&spec.dir)) };
-        let Some(number) = owners_znode.name().strip_prefix(spec.prefix.as_str()) else {
-            return Err(not_owner(&owners_znode));
-        };
-        let (id, prefix) = owner.core.name_request(access);
-        let znode = spec.dir.child(&format!("{prefix}{number}"));
-        let spec = RequestSpec { prefix, access, ..spec.clone() };
+        let is_owner = owner.core.place(&owner.seat) == Some(Place::Owner);
+        let number = spec.access.number_in(owners_znode.name()).filter(|_| is_owner);
+        let number = number.ok_or_else(|| not_owner(owners_znode))?;
+        let id = owner.core.new_id();
+        let znode = spec.dir.child(&(owner.core.znode_prefix(access, id, 0) + number));
+        let spec = RequestSpec { access, ..spec.clone() };
         owner.core.pin(id);
-        let (owner, is_complete) = (Arc::clone(owner), AtomicBool::new(false));
+        let (owner, owners_znode) = (Arc::clone(owner), owners_znode.clone());
+        let is_complete = AtomicBool::new(false);
         Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, id }))
     }
 
@@ -53,19 +58,11 @@ impl Downgrade {
         &self.znode
     }
 
-    pub(crate) fn owners_znode(&self) -> &ZNodePath {
-        &self.owners_znode
-    }
-
     /// Creates the new znode, then checks that the owner's znode still exists. If it does, no other request
     /// has acquired the lock in between. Returns the owner's fencing token.
     ///
-    /// Blocks until the server has answered. May be called again after a loss of contact: a znode that the
-    /// earlier call created is recognized by its name.
+    /// Blocks until the server has answered.
     pub(crate) fn prepare(self: &Arc<Self>) -> Result<i64> {
-        if self.owner.has_ended() {
-            return Err(not_owner(&self.owners_znode));
-        }
         match self.create_and_look() {
             Ok(Some(fencing_token)) => Ok(fencing_token),
             // The owner's znode is gone, perhaps with its directory, and the owner has not noticed yet.
@@ -84,19 +81,16 @@ impl Downgrade {
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
         // The call holds a handle to this downgrade, so the downgrade is undone only once the call's outcome
         // is known.
-        match core.begin_ask(create, Arc::clone(self)).wait(core) {
-            Ok(_) | Err(ZkError::NodeExists) => {}
-            Err(error) => {
-                core.create_failed(&self.spec.dir, error);
-                return Err(error);
-            }
+        if let Err(error) = core.begin_ask(create, Arc::clone(self)).wait(core) {
+            core.create_failed(&self.spec.dir, error);
+            return Err(error);
         }
         let seen = core.ask(Call::exists(&self.owners_znode, false))?;
         if core.snapshot().connection != connection {
             // Contact was lost in between, so a server that lags behind may have answered the `exists` call.
             return Err(ZkError::ConnectionLoss);
         }
-        Ok(seen.map(|stat| stat.czxid).filter(|czxid| !self.owner.is_another(*czxid)))
+        Ok(seen.map(|stat| stat.czxid))
     }
 
     /// Makes the new request. The new request owns the lock at once, with the lease and the fencing token of

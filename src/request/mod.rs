@@ -19,7 +19,6 @@ mod lasting;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::client::Call;
@@ -43,11 +42,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Makes a request, which does nothing until it is [started](Request::start). The session chooses the
-    /// prefix of the znode's name and ignores the prefix in `spec`.
+    /// Makes a request, which does nothing until it is [started](Request::start).
     pub(crate) fn new(core: Arc<Core>, spec: &RequestSpec, observer: Arc<dyn Observer>) -> Arc<Request> {
-        let (id, prefix) = core.name_request(spec.access);
-        Request::on(core, id, RequestSpec { prefix, ..spec.clone() }, observer)
+        let id = core.new_id();
+        Request::on(core, id, spec.clone(), observer)
     }
 
     fn on(
@@ -156,16 +154,6 @@ impl Request {
         self.core.znode_is_gone(&self.seat);
     }
 
-    /// Returns whether a znode with this `czxid`, at the path of the request's znode, is known to be another one.
-    pub(crate) fn is_another(&self, czxid: i64) -> bool {
-        self.seat.fencing_token.get().is_some_and(|token| *token != czxid)
-    }
-
-    /// Returns whether another znode may get the path of the request's znode, if the directory is deleted.
-    pub(crate) fn may_recur(&self) -> bool {
-        self.seat.may_recur.load(Ordering::Acquire)
-    }
-
     pub(crate) fn commit_fence(&self) -> &CommitFence {
         &self.commit_fence
     }
@@ -187,7 +175,7 @@ impl Request {
     /// Returns whether the znode of an ended request may still exist and block others. Such a znode is yet to
     /// be deleted by this process or, together with the session, by the server.
     pub(crate) fn may_leave_its_znode(&self) -> bool {
-        self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat.spec)
+        self.znode().is_some() && self.core.may_leave_znodes_of(&self.seat)
     }
 
     /// Waits until the request owns the lock or is known to be behind another request, and returns its place.

@@ -1,6 +1,5 @@
 //! [`Seat`]: the state of one request, shared by the session and the lock.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use super::ownership::Ownership;
@@ -36,8 +35,6 @@ pub(crate) struct Seat {
     pub(crate) limit: OnceLock<Moment>,
     pub(crate) znode: OnceLock<ZNodePath>,
     pub(crate) fencing_token: OnceLock<i64>,
-    /// Whether another znode may get the path of the request's znode later, if the directory is deleted.
-    pub(crate) may_recur: AtomicBool,
     pub(crate) ending: OnceLock<Ending>,
 }
 

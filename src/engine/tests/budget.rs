@@ -5,8 +5,8 @@ use crate::client::{Acl, Op, OpOutcome, Transacted};
 use crate::engine::border::Failure;
 use crate::engine::budget::Budget;
 
-/// The bytes of `/lock/x-a-lock-0000000000`, and those that encode its length.
-const REQUEST: usize = 25 + 4;
+/// The bytes of `/lock/x-<guid>-lock-0000000000`, and those that encode its length.
+const REQUEST: usize = 60 + 4;
 
 /// Returns an engine in contact, with room for this many requests.
 fn engine_for(requests: usize) -> Engine {
@@ -16,10 +16,10 @@ fn engine_for(requests: usize) -> Engine {
     engine
 }
 
-fn begin(engine: &mut Engine, prefix: &str) -> ParticipantId {
+fn begin(engine: &mut Engine) -> ParticipantId {
     let id = engine.new_id();
     engine.input(NOW, |engine| {
-        engine.start(id, spec(Access::Exclusive(NamingScheme::Recipe), prefix), NOW);
+        engine.start(id, spec(Access::Exclusive(NamingScheme::Recipe)), NOW);
     });
     id
 }
@@ -55,7 +55,7 @@ fn create(path: &str) -> Call {
 fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
     let mut engine = engine_for(1);
     let (first, create) = start(&mut engine);
-    let second = begin(&mut engine, "x-b-lock-");
+    let second = begin(&mut engine);
     assert!(is_refused(&mut engine, second), "the create under way counts");
     const ALONE: &str = "x-a-lock-0000000000";
     joined(&mut engine, create, ALONE, &[ALONE]);
@@ -63,11 +63,11 @@ fn a_request_beyond_the_bound_is_refused_until_a_deletion_is_confirmed() {
     assert_eq!(engine.commons.calls.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(first));
     let (deletion, _) = submitted(&mut engine);
-    let third = begin(&mut engine, "x-c-lock-");
+    let third = begin(&mut engine);
     assert!(is_refused(&mut engine, third), "the znode may still exist");
     engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
     assert_eq!(engine.commons.calls.budget.used(), 0);
-    let fourth = begin(&mut engine, "x-d-lock-");
+    let fourth = begin(&mut engine);
     assert!(!is_refused(&mut engine, fourth));
 }
 
@@ -78,7 +78,7 @@ fn create_that_was_refused_or_never_sent_does_not_count() {
     engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::NoAuth)));
     assert_eq!(engine.commons.calls.budget.used(), 0);
     engine.commons.calls.window = Window::new(0);
-    let waiting = begin(&mut engine, "x-b-lock-");
+    let waiting = begin(&mut engine);
     assert_eq!(engine.commons.calls.budget.used(), REQUEST);
     engine.input(NOW, |engine| engine.withdraw(waiting));
     assert_eq!(engine.commons.calls.budget.used(), 0);
@@ -86,20 +86,20 @@ fn create_that_was_refused_or_never_sent_does_not_count() {
 
 #[test]
 fn create_whose_reply_was_lost_counts_until_a_search_was_answered() {
-    for (listed, used) in [(&["x-a-lock-0000000000"][..], REQUEST), (&[], 0)] {
+    for (is_listed, used) in [(true, REQUEST), (false, 0)] {
         let mut engine = engine_for(3);
-        let (_, create) = start(&mut engine);
+        let (id, create) = start(&mut engine);
         engine.input(NOW, |engine| engine.handle_reply(create, Err(ZkError::ConnectionLoss)));
         assert_eq!(engine.commons.calls.budget.used(), REQUEST);
         let (write, _) = submitted(&mut engine);
         engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
         let (list, _) = submitted(&mut engine);
         engine.commons.calls.window = Window::new(0);
-        let children = Names::from_iter(listed.iter().copied());
+        let children = is_listed.then(|| named(id, 0)).into_iter().collect();
         engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
         // If the listing is empty, the lost create no longer counts. But the request then submits another create,
         // which counts.
-        assert_eq!(engine.commons.calls.budget.used(), used.max(REQUEST), "{listed:?}");
+        assert_eq!(engine.commons.calls.budget.used(), used.max(REQUEST), "{is_listed}");
     }
 }
 
@@ -126,10 +126,10 @@ fn stray_that_a_search_lists_counts_until_it_is_gone() {
     let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
     let (list, _) = submitted(&mut engine);
-    let children = Names::from_iter(["x-a-lock-0000000000"]);
+    let children = Names::from_iter([named(id, 0)]);
     engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
     assert_eq!(engine.commons.calls.budget.used(), REQUEST, "its deletion is under way");
-    let event = ClientEvent::NodeChanged { path: "/lock/x-a-lock-0000000000".to_owned(), is_deleted: true };
+    let event = ClientEvent::NodeChanged { path: format!("/lock/{}", named(id, 0)), is_deleted: true };
     engine.input(NOW, |engine| engine.handle_event(NOW, event));
     assert_eq!(engine.commons.calls.budget.used(), 0);
 }
@@ -140,7 +140,7 @@ fn stray_that_a_search_lists_counts_until_it_is_gone() {
 fn create_that_is_lost_while_a_search_is_under_way_counts_until_the_next_one_is_answered() {
     let mut engine = engine_for(3);
     let (_, first) = start(&mut engine);
-    let (_, second) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), "x-b-lock-");
+    let (_, second) = start(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(second, Err(ZkError::ConnectionLoss)));
     let (write, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
@@ -233,7 +233,7 @@ fn znode_that_was_found_again_counts_until_its_deletion_was_answered() {
         let children = Names::from_iter(found.iter().copied());
         engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
     };
-    search(&mut engine, &["x-a-lock-0000000000"]);
+    search(&mut engine, &[&named(id, 0)]);
     let (look, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(look, Ok(Reply::Found(Some(Stat::default())))));
     all_submitted(&mut engine);

@@ -86,7 +86,7 @@ fn request_that_ends_before_its_create_was_sent_sends_nothing() {
     let (other, _) = submitted(&mut engine);
     let id = engine.new_id();
     let access = Access::Exclusive(NamingScheme::Recipe);
-    engine.input(NOW, |engine| engine.start(id, spec(access, "x-a-lock-"), NOW));
+    engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
     assert_eq!(engine.place(id), Some(Place::Unknown));
     assert_eq!(engine.input(NOW, |engine| engine.withdraw(id)), None, "nothing is to be deleted");
     answer(&mut engine, other);
@@ -119,7 +119,7 @@ fn calls_that_wait_end_with_the_session() {
         let waiting = ask(&mut engine, exists("/b"));
         let id = engine.new_id();
         let access = Access::Exclusive(NamingScheme::Recipe);
-        engine.input(NOW, |engine| engine.start(id, spec(access, "x-a-lock-"), NOW));
+        engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
         submitted(&mut engine);
         engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
         engine.input(NOW, Engine::complete_end);
@@ -136,7 +136,7 @@ fn closed_session_that_lives_on_deletes_beyond_its_window() {
     const ALONE: [&str; 3] = ["x-a-lock-0000000000", "x-b-lock-0000000001", "x-c-lock-0000000002"];
     let mut engine = engine_that_owns_its_session(false);
     for name in ALONE {
-        let (_, create) = start_as(&mut engine, Access::Exclusive(NamingScheme::Recipe), &name[..9]);
+        let (_, create) = start(&mut engine);
         match name == ALONE[0] {
             true => joined(&mut engine, create, name, &[name]),
             false => {
@@ -223,7 +223,7 @@ fn an_owner_in_contact_keeps_its_lock_whatever_else_its_session_starts() {
     assert_eq!(engine.place(held), Some(Place::Owner));
     let other = Arc::new(RequestSpec {
         dir: path("/other"),
-        ..(*spec(Access::Exclusive(NamingScheme::Recipe), "x-b-lock-")).clone()
+        ..(*spec(Access::Exclusive(NamingScheme::Recipe))).clone()
     });
     let mut link = Link { under_way: VecDeque::new(), answers: 4 };
     let (mut now, mut least, mut longest) = (begun, TIMEOUT, 0);

@@ -13,6 +13,7 @@ use crate::client::{CreateMode, ZooKeeperClient};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::session_tag::SessionTag;
 use crate::request::{Observer, Request, RequestEvent, RequestSpec};
 use crate::session::FirstContact;
 use crate::tests::simulation::random::Random;
@@ -54,7 +55,8 @@ impl Observer for Nobody {
 
 struct OurRequest {
     request: Arc<Request>,
-    prefix: String,
+    /// By this, the names of the request's znodes are recognized.
+    number: (SessionTag, u64),
     is_withdrawn: bool,
 }
 
@@ -165,7 +167,6 @@ impl Rig {
         let session = &self.clients[client].session;
         let spec = RequestSpec {
             dir: ZNodePath::parse(DIR).unwrap(),
-            prefix: String::new(),
             data: Arc::from(&b"me"[..]),
             acl: Acl::open_unsafe().to_vec().into(),
             retry: RetryPolicy::constant(Duration::from_millis(1)).with_attempts(1000),
@@ -174,11 +175,12 @@ impl Rig {
             max_hold: None,
         };
         let request = Request::new(session.core(), &spec, Arc::new(Nobody));
-        let prefix = request.seat.spec.prefix.clone();
+        let prefix = request.core.znode_prefix(access, request.seat.id, 0);
         let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
+        let number = SessionTag::read(&(prefix + "0000000000")).unwrap();
         self.note(line);
         request.start();
-        self.ours.push(OurRequest { request, prefix, is_withdrawn: false });
+        self.ours.push(OurRequest { request, number, is_withdrawn: false });
     }
 
     fn withdraw(&mut self) {

@@ -1,6 +1,5 @@
 //! The requests of a session: what their locks ask of the engine, and what the engine reports to them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::{Afterwards, Core, Driver, Task};
@@ -33,9 +32,9 @@ impl Core {
         self.feed(|driver| driver.engine.look_routinely());
     }
 
-    /// Returns the number of a new request, and the name of its znode without the sequence number.
-    pub(crate) fn name_request(&self, access: Access) -> (ParticipantId, String) {
-        self.driver.lock().engine.name_request(access)
+    /// Returns the name of the znode that an attempt of a request creates, without the sequence number.
+    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId, attempt: u32) -> String {
+        self.driver.lock().engine.znode_prefix(access, id, attempt)
     }
 
     /// Notes that the creation of a request's znode failed, but may have taken effect.
@@ -61,7 +60,6 @@ impl Core {
             limit: OnceLock::new(),
             znode: OnceLock::new(),
             fencing_token: OnceLock::new(),
-            may_recur: AtomicBool::new(false),
             ending: OnceLock::new(),
         });
         driver.seats.insert(seat.id, Arc::clone(&seat));
@@ -118,13 +116,13 @@ impl Core {
     }
 
     /// Returns whether znodes of a request that has ended may still exist.
-    pub(crate) fn may_leave_znodes_of(&self, spec: &RequestSpec) -> bool {
+    pub(crate) fn may_leave_znodes_of(&self, seat: &Seat) -> bool {
         let driver = self.driver.lock();
         match driver.engine.end_reason() {
             Some(LossReason::SessionExpired) => false,
             // The znodes may exist until the server ends the session.
             Some(_) => true,
-            None => driver.engine.is_removing(spec),
+            None => driver.engine.is_removing(seat.id),
         }
     }
 
@@ -204,8 +202,7 @@ impl Driver {
     ) -> Option<Arc<Seat>> {
         let seat = Arc::clone(self.seats.get(&id)?);
         match event {
-            RequestEvent::Joined { znode, token, may_recur } => {
-                seat.may_recur.store(*may_recur, Ordering::Release);
+            RequestEvent::Joined { znode, token } => {
                 let _ = seat.znode.set(znode.clone());
                 if let Some(token) = token {
                     let _ = seat.fencing_token.set(*token);

@@ -9,7 +9,8 @@ use super::turns::Place;
 use super::world::{ClientState, World, short};
 use crate::WriteLock;
 use crate::recipe::counter::is_in_doubt;
-use crate::recipe::znode_name::{ZNodeName, generated_sequence};
+use crate::recipe::session_tag::SessionTag;
+use crate::recipe::znode_name::generated_sequence;
 use crate::session::Core;
 
 /// The number of bytes that a path's length takes in a transaction.
@@ -41,8 +42,7 @@ impl World {
 
     /// Checks the budgets of sessions. The transaction that ends a session names all its ephemeral znodes, so a session
     /// counts each one that exists and creates no more than the transaction can name. A session cannot know of a znode
-    /// whose create a server has held back, and deletes such a znode when it sees it. If one request has several
-    /// znodes, the session knows of one of them, no matter which.
+    /// whose create a server has held back, and deletes such a znode when it sees it.
     fn check_budgets(&self) -> Option<String> {
         let sessions: Vec<(usize, i64, Arc<Core>)> = {
             let state = self.state();
@@ -52,11 +52,10 @@ impl World {
             };
             clients.filter_map(session).collect()
         };
-        let without_number = |path: &str| ZNodeName::new(path).prefix().to_owned();
-        let late: BTreeSet<String> = self.state().late.iter().map(|path| without_number(path)).collect();
+        let late = self.state().late.clone();
         let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
         for (session, path) in self.zookeeper.ephemerals() {
-            if !late.contains(&without_number(&path)) {
+            if !late.contains(&path) {
                 // The reserve covers the minus sign of numbers beyond the end of the counter.
                 let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
                 *existing.entry(session).or_default() += LENGTH + path.len() - sign;
@@ -188,15 +187,11 @@ impl World {
 
 /// Checks that no request ever has two znodes, unless a server has held a create back.
 fn check_names(children: &[String], is_late: impl Fn(&str) -> bool) -> Option<String> {
-    let mut prefixes = BTreeSet::new();
+    let mut requests = BTreeSet::new();
     let ours = children.iter().filter(|child| !child.contains("stranger") && !is_late(child));
-    for prefix in ours.map(|child| ZNodeName::new(child).prefix().to_owned()) {
-        if prefixes.contains(&prefix) {
-            return Some(format!("one request has two znodes: {prefix}"));
-        }
-        prefixes.insert(prefix);
-    }
-    None
+    let mut ours = ours.filter_map(|child| Some((child, SessionTag::read(child)?)));
+    let again = ours.find(|(_, request)| !requests.insert(*request));
+    again.map(|(child, _)| format!("one request has two znodes: {child}"))
 }
 
 /// Returns whether a child comes before the named one and the two must not own at the same time. Numbers from the end

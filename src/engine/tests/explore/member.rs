@@ -31,6 +31,7 @@ const BEGIN: Moment = Moment::from_nanos(1_000_000_000_000_000);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Member {
+    tag: SessionTag,
     pub(super) engine: Engine,
     /// The session's own clock. Nothing that a session does depends on the clock of another session.
     pub(super) now: Moment,
@@ -72,7 +73,6 @@ pub(super) enum Contact {
 pub(super) struct Seat {
     /// The number of the request among all requests.
     pub(super) request: usize,
-    prefix: String,
     id: ParticipantId,
     pub(super) stage: Stage,
     /// The name of the request's znode.
@@ -95,11 +95,7 @@ pub(super) enum Stage {
 
 impl Member {
     /// Returns a session in contact, with these requests.
-    pub(super) fn new(
-        tag: SessionTag,
-        requests: impl Iterator<Item = (usize, String)>,
-        case: &Case,
-    ) -> Member {
+    pub(super) fn new(tag: SessionTag, requests: impl Iterator<Item = usize>, case: &Case) -> Member {
         let settings = Settings {
             is_ordered: true,
             owns_session: !case.is_borrowed,
@@ -115,9 +111,8 @@ impl Member {
         let lease = Lease::unproven(granted(), BEGIN);
         let lease = if case.is_kept_proven { lease } else { lease.proven_for_owners_only() };
         let mut engine = Engine::new(BEGIN, settings, lease);
-        let seats = requests.map(|(request, prefix)| Seat {
+        let seats = requests.map(|request| Seat {
             request,
-            prefix,
             id: engine.new_id(),
             stage: Stage::NotStarted,
             znode: None,
@@ -127,6 +122,7 @@ impl Member {
         });
         let seats = seats.collect();
         let mut member = Member {
+            tag,
             engine,
             now: BEGIN,
             heard: BEGIN,
@@ -166,7 +162,8 @@ impl Member {
     pub(super) fn receive(&mut self, item: Item) {
         self.seen = self.seen.max(item.zxid());
         if let Some(name) = item.shows_as_gone() {
-            let searching = self.seats.iter_mut().filter(|seat| name.starts_with(&seat.prefix));
+            let (tag, request) = (self.tag, SessionTag::read(name));
+            let searching = self.seats.iter_mut().filter(|seat| request == Some((tag, seat.id.0)));
             searching.for_each(|seat| seat.is_gone = true);
         }
         match item {

@@ -79,7 +79,8 @@ pub(super) struct Faults {
 /// See the [module](self).
 pub(super) struct Exploration {
     pub(super) case: Case,
-    specs: Vec<Arc<RequestSpec>>,
+    /// The session of each request, the number of the request on it, and the spec.
+    requests: Vec<(usize, u64, Arc<RequestSpec>)>,
     /// Whether a violation was found. The first one has the shortest trace; no others are searched for.
     is_violated: AtomicBool,
 }
@@ -210,24 +211,23 @@ impl Exploration {
             // The members number their requests in the same way.
             let number = made.entry(*session).or_default();
             *number += 1;
-            let guid = tag_of(*session).guid(*number);
-            Arc::new(RequestSpec {
+            let spec = RequestSpec {
                 dir: ZNodePath::parse(DIR).unwrap(),
-                prefix: access.prefix(guid),
                 data: Arc::from([]),
                 acl: Arc::from([]),
                 retry: RetryPolicy::constant(Duration::from_millis(100)),
                 access: *access,
                 directory_mode: CreateMode::Persistent,
                 max_hold: case.max_hold,
-            })
+            };
+            (*session, *number, Arc::new(spec))
         };
-        let specs = case.requests.iter().map(spec).collect();
-        Exploration { case, specs, is_violated: AtomicBool::new(false) }
+        let requests = case.requests.iter().map(spec).collect();
+        Exploration { case, requests, is_violated: AtomicBool::new(false) }
     }
 
     fn access(&self, seat: &Seat) -> Access {
-        self.specs[seat.request].access
+        self.requests[seat.request].2.access
     }
 
     /// Returns whether two requests can never own the lock at the same time.
@@ -341,7 +341,7 @@ impl Exploration {
             Action::CompleteEnd(session) => state.members[*session].change(Member::complete_end),
             Action::Start(request) => {
                 let (session, seat) = self.seat_of(*request);
-                state.members[session].change(|member| member.start(seat, &self.specs[*request]));
+                state.members[session].change(|member| member.start(seat, &self.requests[*request].2));
             }
             Action::Ring(session) => {
                 // An alarm does not count as a fault if nothing else is left to happen.
@@ -463,11 +463,10 @@ impl Exploration {
         if self.case.may_be_late {
             return None;
         }
-        let of = |spec: &&Arc<RequestSpec>| {
-            let names = state.server.tree.znodes.keys();
-            names.filter(|name| name.starts_with(&spec.prefix)).count()
-        };
-        let has_two = self.specs.iter().any(|spec| of(&spec) > 1);
+        let has_two = self.requests.iter().any(|(session, number, _)| {
+            let is_of_request = |name: &&String| SessionTag::read(name) == Some((tag_of(*session), *number));
+            state.server.tree.znodes.keys().filter(is_of_request).count() > 1
+        });
         has_two.then_some("a request has two znodes")
     }
 
@@ -632,8 +631,7 @@ impl Model for Exploration {
         let sessions = self.case.requests.iter().map(|(session, _)| session + 1).max().unwrap_or_default();
         let requests_of = |session: usize| {
             let all = self.case.requests.iter().enumerate();
-            all.filter(move |(_, (of, _))| *of == session)
-                .map(|(request, _)| (request, self.specs[request].prefix.clone()))
+            all.filter(move |(_, (of, _))| *of == session).map(|(request, _)| request)
         };
         let member = |session| Shared::new(Member::new(tag_of(session), requests_of(session), &self.case));
         let mut state = State {

@@ -1,8 +1,15 @@
 //! The promises that must hold in every interleaving.
 
-use super::Rig;
+use super::{OurRequest, Rig};
+use crate::recipe::session_tag::SessionTag;
 use crate::recipe::znode_name::generated_sequence;
 use crate::request::tests::DIR;
+
+impl OurRequest {
+    fn has(&self, name: &str) -> bool {
+        SessionTag::read(name) == Some(self.number)
+    }
+}
 
 impl Rig {
     /// Returns the names in the queue, in order.
@@ -14,7 +21,7 @@ impl Rig {
     }
 
     pub(super) fn is_ours(&self, name: &str) -> bool {
-        self.ours.iter().any(|ours| name.starts_with(&ours.prefix))
+        self.ours.iter().any(|ours| ours.has(name))
     }
 
     /// Returns the first request ahead of this one that excludes it.
@@ -54,7 +61,7 @@ impl Rig {
         let queue = self.queue();
         for (number, ours) in self.ours.iter().enumerate() {
             let has_ended = ours.is_withdrawn || ours.request.has_ended();
-            let name = queue.iter().find(|name| name.starts_with(&ours.prefix));
+            let name = queue.iter().find(|name| ours.has(name));
             match name {
                 None if has_ended => {}
                 None => self.check_deleted(number)?,
