@@ -52,7 +52,6 @@ pub(super) fn small_cases() -> Vec<Case> {
     let two = [(0, EXCLUSIVE), (1, EXCLUSIVE)];
     vec![
         case("two, a deletion", two, Faults { withdrawals: 1, deletions: 1, ..NONE }),
-        case("two, a cut", two, Faults { withdrawals: 1, cuts: 1, ..NONE }),
         case(
             "two of a session, a deletion",
             [(0, EXCLUSIVE); 2],
@@ -82,6 +81,7 @@ pub(super) fn large_cases() -> Vec<Case> {
     let three_of_two = [(0, EXCLUSIVE), (1, EXCLUSIVE), (0, EXCLUSIVE)];
     let cut = Faults { withdrawals: 1, cuts: 1, ..NONE };
     vec![
+        case("two, a cut", two, cut),
         case("two, a cut and a deletion", two, Faults { deletions: 1, ..cut }),
         case("two, a cut and a change", two, Faults { changes: 1, ..cut }),
         case(
