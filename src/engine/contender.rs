@@ -50,9 +50,9 @@ pub(super) struct Contender {
     pub(super) id: ParticipantId,
     pub(super) spec: Arc<RequestSpec>,
     pub(super) phase: Phase,
-    /// The number of creates whose znodes a search has not found. They may still take effect, so each create has a name
-    /// of its own. Otherwise, if the directory is deleted and created again, a late znode might get the path of the
-    /// request's znode.
+    /// The number of searches that have found no znode. The create before each of them may still take effect, so the
+    /// next one has another name. Otherwise, if the directory is deleted and created again, a late znode might get the
+    /// path of the request's znode.
     pub(super) attempt: u32,
     pub(super) activity: Activity,
     /// The znode whose change wakes the request:

@@ -42,7 +42,7 @@ impl Engine {
             self.removed_paths.remove(&path);
         }
         match fate {
-            // If a listing shows the znode again, it has been created again.
+            // If a listing shows the znode again, the listing is older, and the znode is deleted in vain.
             Fate::Done { has_deleted: true } => drop(self.strays.remove(&path)),
             Fate::Done { has_deleted: false } => {
                 if let Some(answered_after) = self.strays.get_mut(&path) {

@@ -6,8 +6,8 @@
 //! finds nothing does not settle whether the znode will exist, and neither does a write that another server has
 //! answered. Two rules together cover every case:
 //! - A session recognizes the names of its znodes, and knows which request it created each one for. A znode whose
-//!   request has ended or has another znode is a stray, unless it is being deleted already. So is a znode of a session
-//!   that this one has replaced. The session deletes each stray that any listing shows.
+//!   request has ended, has another znode or has begun a later attempt is a stray, unless it is being deleted already.
+//!   So is a znode of a session that this one has replaced. The session deletes each stray that any listing shows.
 //! - After a lost create, the session lists the directory after each reconnect and from time to time. The last listing
 //!   is the first to succeed once the create can no longer take effect.
 //!

@@ -31,8 +31,8 @@ impl SessionTag {
         Uuid::from_u128(self.0.as_u128() | (u128::from(number) & NUMBER) | attempt)
     }
 
-    /// Reads the tag and the number of the request from the name of a request's znode. Returns `None` for a name without a sequence
-    /// number or without a GUID.
+    /// Reads the tag and the number of the request from the name of a request's znode. Returns `None` for a name without
+    /// a sequence number or without a GUID.
     pub(crate) fn read(name: &str) -> Option<(SessionTag, u64)> {
         generated_sequence(name)?;
         let starts = ["x-", "_c_", "read-", "write-"];

@@ -24,7 +24,8 @@ pub(crate) struct Downgrade {
     owners_znode: ZNodePath,
     spec: RequestSpec,
     znode: ZNodePath,
-    is_complete: AtomicBool,
+    /// The new znode may exist, and belongs to no request yet.
+    may_be_left: AtomicBool,
     /// The id of the new request. The id is pinned: while there may be something to undo, the session must
     /// not count as idle, nor the new znode as a stray.
     id: ParticipantId,
@@ -50,8 +51,8 @@ impl Downgrade {
         let spec = RequestSpec { access, ..spec.clone() };
         owner.core.pin(id);
         let (owner, owners_znode) = (Arc::clone(owner), owners_znode.clone());
-        let is_complete = AtomicBool::new(false);
-        Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, is_complete, id }))
+        let may_be_left = AtomicBool::new(false);
+        Ok(Arc::new(Downgrade { owner, owners_znode, spec, znode, may_be_left, id }))
     }
 
     pub(crate) fn znode(&self) -> &ZNodePath {
@@ -81,6 +82,7 @@ impl Downgrade {
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
         // The call holds a handle to this downgrade, so the downgrade is undone only once the call's outcome
         // is known.
+        self.may_be_left.store(true, Ordering::Relaxed);
         if let Err(error) = core.begin_ask(create, Arc::clone(self)).wait(core) {
             core.create_failed(&self.spec.dir, error);
             return Err(error);
@@ -107,7 +109,7 @@ impl Downgrade {
         if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
             return Err(not_owner(&self.owners_znode));
         }
-        self.is_complete.store(true, Ordering::Relaxed);
+        self.may_be_left.store(false, Ordering::Relaxed);
         logging::info!("downgraded {} to {}", self.owners_znode, self.znode);
         Ok(request)
     }
@@ -119,7 +121,7 @@ impl Drop for Downgrade {
             return;
         }
         let core = &self.owner.core;
-        if !*self.is_complete.get_mut() {
+        if *self.may_be_left.get_mut() {
             core.remove(self.znode.clone());
         }
         core.unpin(self.id);

@@ -51,8 +51,7 @@ enum Stage {
 
 impl LastingRequest {
     /// Makes a lasting request, which does nothing until it is [started](LastingRequest::start). It is made again
-    /// only if `is_lasting` is set and the session is replaced. The session fills in the prefix in `spec`, as
-    /// for [`Request::new`].
+    /// only if `is_lasting` is set and the session is replaced.
     pub(crate) fn new(
         session: &Session,
         spec: RequestSpec,

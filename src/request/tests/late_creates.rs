@@ -144,13 +144,16 @@ fn readers_znode_that_is_created_again_after_its_release_blocks_nobody() {
     create_late_reader(&zk, &fixture.client);
     eventually("the reader's znode is gone", || zk.children(DIR).len() == 1);
     assert!(next_writer.is_owner());
+    eventually("nothing is registered", || fixture.session.core().census().0 == 0);
 }
 
-/// Creates the reader's znode late, after any znode that the downgrade created is gone.
+/// Creates the reader's znode whose create was lost.
 fn create_late_reader(zk: &SimulatedZooKeeper, client: &SimulatedClient) {
+    let is_lost = |call: &&crate::fake::Call| {
+        call.operation == SimOperation::Create && call.path.contains("/read-") && !call.executed
+    };
     let log = zk.log();
-    let reader = &log.iter().rfind(|call| call.path.starts_with(&format!("{DIR}/read-"))).unwrap().path;
-    eventually("the reader's znode does not exist", || !zk.exists(reader));
+    let reader = &log.iter().find(is_lost).unwrap().path;
     // An ephemeral znode belongs to the session that creates it, so the lock's own client must create this one.
     client.create(reader, b"", &client::Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
 }

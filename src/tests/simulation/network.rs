@@ -20,6 +20,7 @@ use crate::client::{
 };
 use crate::error::{ZkError, ZkResult};
 use crate::fake::SimulatedClient;
+use crate::recipe::session_tag::SessionTag;
 use crate::recipe::znode_name::generated_sequence;
 use crate::tests::BlockingClient;
 
@@ -361,9 +362,10 @@ impl World {
             self.record_end_of_counter(dir, &self.zookeeper.children(dir));
         }
         let mut state = self.state();
-        // A directory that is created again counts from zero.
-        state.deleted_by_another.remove(path);
-        state.deleted_in_the_queue.remove(path);
+        if SessionTag::read(name).is_some() && !state.paths.insert(path.to_owned()) {
+            drop(state);
+            return self.fail(format!("{path} is created for a second time"));
+        }
         *state.created.entry(data.to_vec()).or_default() += 1;
         // A downgrade chooses the name of its znode itself, and may not be completed.
         if mode == CreateMode::Ephemeral && generated_sequence(path).is_some() {

@@ -229,7 +229,6 @@ fn check_that_deletions_are_noticed(world: &World) -> Verdict {
 /// Returns the owners that another client asked to release, each with its znode.
 fn owners_asked_to_release(world: &World) -> Vec<(usize, Option<String>)> {
     let owners = DIRS.iter().flat_map(|dir| world.owners(dir)).map(|(number, lock)| (number, lock.id()));
-    // The names are not enough: a recreated request may have the same name as the request that was asked.
     let is_asked = |id: &str| world.zookeeper.data(id).is_some_and(|data| data == b"unlock");
     owners.filter(|(_, id)| id.as_deref().is_some_and(is_asked)).collect()
 }

@@ -102,6 +102,8 @@ pub(super) struct State {
     pub(super) commits: Commits,
     /// How many znodes were created with each request's data.
     pub(super) created: BTreeMap<Vec<u8>, usize>,
+    /// The paths of all requests so far. None is used twice.
+    pub(super) paths: BTreeSet<String>,
     /// The records that were created and permanently deleted, and how many there have been in total.
     pub(super) taken_records: BTreeSet<String>,
     pub(super) records_so_far: usize,
@@ -226,6 +228,7 @@ impl World {
             jobs: Default::default(),
             commits: Commits::default(),
             created: BTreeMap::new(),
+            paths: BTreeSet::new(),
             taken_records: BTreeSet::new(),
             records_so_far: 0,
             clock_jumps: 0,
