@@ -50,6 +50,30 @@ impl FloorLock {
     }
 }
 
+/// Locks that share a socket and are all free. Each step of theirs is made for all of them in one write, so none waits for
+/// another, and no thread is woken for a single reply.
+pub(crate) struct FloorLocks {
+    wire: Wire,
+    /// The directory of each lock, and the name of its znodes without the number.
+    locks: Vec<(String, String)>,
+    data: Vec<u8>,
+}
+
+impl FloorLocks {
+    pub(crate) fn new(address: &str, timeout: Duration, dirs: &[String], data: &[u8]) -> FloorLocks {
+        let mut wire = Wire::connect(address, timeout);
+        dirs.iter().for_each(|dir| wire.create_dir(dir));
+        let locks = dirs.iter().map(|dir| (dir.clone(), format!("{dir}/{PREFIX}"))).collect();
+        FloorLocks { wire, locks, data: data.to_vec() }
+    }
+
+    /// Acquires and releases every lock once.
+    pub(crate) fn cycle(&mut self) {
+        let own = self.wire.create_and_list_each(&self.locks, &self.data);
+        self.wire.delete_each(&own);
+    }
+}
+
 /// Returns the nearest request with a lower sequence number.
 fn predecessor<'a>(own: &str, children: &'a [String]) -> Option<&'a str> {
     let own = sequence(own);

@@ -11,4 +11,6 @@ mod wire;
 
 pub(crate) use self::lock::FloorLock;
 #[allow(unused_imports, reason = "each benchmark uses a part")]
+pub(crate) use self::lock::FloorLocks;
+#[allow(unused_imports, reason = "each benchmark uses a part")]
 pub(crate) use self::wire::Wire;

@@ -79,6 +79,23 @@ impl Wire {
         (own, self.read_children())
     }
 
+    /// Does the same for several directories, each with the path of a znode in it. Sends all requests in one write to the
+    /// socket. Returns the paths of the znodes.
+    pub(crate) fn create_and_list_each(&mut self, requests: &[(String, String)], data: &[u8]) -> Vec<String> {
+        for (dir, path) in requests {
+            self.create(path, data, EPHEMERAL_SEQUENTIAL);
+            self.get_children(dir);
+        }
+        self.send();
+        let created = requests.iter().map(|(_, path)| {
+            let created = self.read_reply();
+            assert_eq!(created.error(), 0, "creating {path}");
+            assert_eq!(self.read_children().len(), 1, "the lock is free");
+            created.string_at(Frame::BODY)
+        });
+        created.collect()
+    }
+
     /// Lists a directory.
     pub(crate) fn list(&mut self, dir: &str) -> Vec<String> {
         self.get_children(dir);
@@ -118,12 +135,21 @@ impl Wire {
 
     /// Deletes a znode.
     pub(crate) fn delete(&mut self, path: &str) {
-        let frame = self.begin_request(OP_DELETE);
-        self.bytes(path.as_bytes());
-        self.int(ANY_VERSION);
-        self.end(frame);
+        self.delete_each(&[path.to_owned()]);
+    }
+
+    /// Deletes several znodes. Sends all requests in one write to the socket.
+    pub(crate) fn delete_each(&mut self, paths: &[String]) {
+        for path in paths {
+            let frame = self.begin_request(OP_DELETE);
+            self.bytes(path.as_bytes());
+            self.int(ANY_VERSION);
+            self.end(frame);
+        }
         self.send();
-        assert_eq!(self.read_reply().error(), 0, "deleting {path}");
+        for path in paths {
+            assert_eq!(self.read_reply().error(), 0, "deleting {path}");
+        }
     }
 
     /// Makes one round trip that changes nothing.
