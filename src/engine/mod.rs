@@ -290,9 +290,9 @@ impl Engine {
         self.commons.new_id()
     }
 
-    /// Returns the name of the znode that an attempt of a request creates, without the sequence number.
-    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId, attempt: u32) -> String {
-        self.commons.znode_prefix(access, id, attempt)
+    /// Returns the name of the znode that the first attempt of a request creates, without the sequence number.
+    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId) -> String {
+        self.commons.znode_prefix(access, id, 0)
     }
 
     pub(crate) fn count_ahead(&mut self) {

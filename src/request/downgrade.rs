@@ -47,7 +47,7 @@ impl Downgrade {
         let number = spec.access.number_in(owners_znode.name()).filter(|_| is_owner);
         let number = number.ok_or_else(|| not_owner(owners_znode))?;
         let id = owner.core.new_id();
-        let znode = spec.dir.child(&(owner.core.znode_prefix(access, id, 0) + number));
+        let znode = spec.dir.child(&(owner.core.znode_prefix(access, id) + number));
         let spec = RequestSpec { access, ..spec.clone() };
         owner.core.pin(id);
         let (owner, owners_znode) = (Arc::clone(owner), owners_znode.clone());
@@ -80,9 +80,9 @@ impl Downgrade {
         let core = &self.owner.core;
         let connection = core.snapshot().connection;
         let create = Call::create(&self.znode, Arc::clone(data), Arc::clone(acl), CreateMode::Ephemeral);
+        self.may_be_left.store(true, Ordering::Relaxed);
         // The call holds a handle to this downgrade, so the downgrade is undone only once the call's outcome
         // is known.
-        self.may_be_left.store(true, Ordering::Relaxed);
         if let Err(error) = core.begin_ask(create, Arc::clone(self)).wait(core) {
             core.create_failed(&self.spec.dir, error);
             return Err(error);

@@ -175,7 +175,7 @@ impl Rig {
             max_hold: None,
         };
         let request = Request::new(session.core(), &spec, Arc::new(Nobody));
-        let prefix = request.core.znode_prefix(access, request.seat.id, 0);
+        let prefix = request.core.znode_prefix(access, request.seat.id);
         let line = format!("request {} joins on client {client}: {prefix}", self.ours.len());
         let number = SessionTag::read(&(prefix + "0000000000")).unwrap();
         self.note(line);

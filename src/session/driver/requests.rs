@@ -32,9 +32,9 @@ impl Core {
         self.feed(|driver| driver.engine.look_routinely());
     }
 
-    /// Returns the name of the znode that an attempt of a request creates, without the sequence number.
-    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId, attempt: u32) -> String {
-        self.driver.lock().engine.znode_prefix(access, id, attempt)
+    /// Returns the name of the znode that the first attempt of a request creates, without the sequence number.
+    pub(crate) fn znode_prefix(&self, access: Access, id: ParticipantId) -> String {
+        self.driver.lock().engine.znode_prefix(access, id)
     }
 
     /// Notes that the creation of a request's znode failed, but may have taken effect.
