@@ -115,9 +115,15 @@ fn event_between_an_effect_and_its_reply_comes_after_the_reply() {
 fn calls_behind_a_cut_fail_and_take_no_effect() {
     let (zookeeper, client, recorder) = recorded();
     let (release, held) = bounded::<()>(0);
-    client.before_next(SimOperation::Exists, move || assert!(held.recv().is_err()));
+    let (begin, begun) = bounded(1);
+    client.before_next(SimOperation::Exists, move || {
+        begin.send(()).unwrap();
+        assert!(held.recv().is_err());
+    });
     recorder.submit("held", Call::exists("/a", false).call);
     recorder.submit("behind", Call::set_data("/a", b"1".as_slice(), None).call);
+    // A call that the cut overtakes before it has begun fails earlier.
+    next(&begun);
     client.disconnect();
     client.reconnect();
     recorder.read("on the next connection", false);

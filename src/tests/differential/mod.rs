@@ -22,7 +22,7 @@ use self::history::{CONTAINER, CREDENTIAL, ROOT};
 use self::model::ModelConnection;
 use self::real::{RealConnection, RealSession};
 use self::seen::{Numbers, Seen};
-use crate::client::{Acl, Call, CreateMode, Op, Reply};
+use crate::client::{Acl, Call, CreateMode, Op, Permissions, Reply};
 use crate::error::ZkError;
 use crate::fake::{ReadChecks, SimulatedZooKeeper};
 use crate::tests::counts::Counts;
@@ -180,11 +180,11 @@ impl Comparison {
             calls: 0,
             done: Counts::new("differential"),
         };
+        comparison.zookeeper.set_read_checks(read_checks(&comparison.servers[0]));
         for _ in 0..2 + comparison.random.index(3) {
             let client = comparison.open(LONG);
             comparison.clients.push(client);
         }
-        comparison.zookeeper.set_read_checks(ReadChecks::Events);
         comparison.make(0, &[create(ROOT, CreateMode::Persistent)]);
         comparison
     }
@@ -508,6 +508,25 @@ impl Comparison {
                 paths.extend(names.iter().map(|name| format!("{path}/{name}")));
             }
         }
+    }
+}
+
+/// Finds out which operations require READ on this release of the server. The releases before 3.8.4, except that of
+/// Debian, do not check events, and differ from the model.
+fn read_checks(server: &str) -> ReadChecks {
+    let mut session = RealSession::none();
+    let mut connection = RealConnection::open(server, &mut session, SHORT).expect("a new session");
+    let unreadable = [Acl::new(Permissions::WRITE, "world", "anyone")];
+    let requests = [
+        Request::Call(Call::create("/unreadable", [], unreadable, CreateMode::Persistent).call),
+        Request::Call(Call::exists("/unreadable", false).call),
+        Request::Call(Call::delete("/unreadable", None).call),
+    ];
+    let seen = connection.make(&requests, &mut session);
+    match seen.get(1) {
+        Some(Seen::Reply(Err(ZkError::NoAuth))) => ReadChecks::EventsAndExists,
+        Some(Seen::Reply(Ok(Reply::Found(Some(_))))) => ReadChecks::Events,
+        _ => panic!("unexpected: {seen:?}"),
     }
 }
 
