@@ -59,10 +59,10 @@ pub enum ErrorKind {
     ///   [`CredentialsRefused`](ErrorReason::CredentialsRefused),
     ///   [`NotZooKeeper`](ErrorReason::NotZooKeeper), [`InvalidTls`](ErrorReason::InvalidTls),
     ///   [`Unsupported`](ErrorReason::Unsupported), [`EndsConnection`](ErrorReason::EndsConnection),
-    ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted): an operator must change something.
-    /// - [`InvalidArgument`](ErrorReason::InvalidArgument), [`InvalidAcl`](ErrorReason::InvalidAcl),
-    ///   [`NotALock`](ErrorReason::NotALock), [`LeaderPanicked`](ErrorReason::LeaderPanicked): correct the
-    ///   program.
+    ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted), [`InvalidAcl`](ErrorReason::InvalidAcl): an operator
+    ///   must change something.
+    /// - [`InvalidArgument`](ErrorReason::InvalidArgument), [`NotALock`](ErrorReason::NotALock),
+    ///   [`LeaderPanicked`](ErrorReason::LeaderPanicked): correct the program.
     #[doc(alias = "Normal")]
     Permanent,
 }

@@ -28,8 +28,8 @@ pub(crate) type Result<T> = std::result::Result<T, LockError>;
 ///
 /// - [`kind`](LockError::kind) says what to do: retry, reconnect, or give up.
 /// - [`reason`](LockError::reason) says what happened, for a `match`.
-/// - The message names the operation, the path, the cause and the remedy. It is complete without the
-///   [`source`](Error::source), which is the underlying error from the server, the system or the application.
+/// - The message names the operation, the path and the remedy. The [`source`](Error::source) is the underlying error
+///   from the server, the system or the application, if there is one. Print both.
 ///
 /// Cloning is cheap.
 ///

@@ -45,9 +45,9 @@ pub enum ErrorReason {
     /// The reply to an attempt was lost or could not be read, and the state that was read afterwards does not show
     /// whether the attempt took effect.
     ///
-    /// The operation may even take effect later: a server that was paused may still forward a request, for up to about
-    /// `syncLimit` ticks (10 s in ZooKeeper's sample configuration). Read the znode, and continue from its current
-    /// state.
+    /// The operation may even take effect later, because a server that was paused may still forward a request: usually
+    /// within about `syncLimit` ticks (10 s in ZooKeeper's sample configuration), at most two minutes later. Read the
+    /// znode, and continue from its current state.
     OutcomeUnknown,
     /// The session ended with all its locks and requests, or the lease of the lock ended. Open a new session, unless
     /// this one replaces itself, and lock again.

@@ -59,8 +59,8 @@ const LEASES: &str = "leases";
 /// first stop the clients that use the old one, or accept that both are in use for a while.
 ///
 /// # Cost
-/// Only the first waiter watches the held permits. Every other waiter watches the one before it, so a release wakes one
-/// waiter. A client makes two requests for each permit: one for its turn, then one for the permit. An [event
+/// Only the first waiter watches the held permits. Every other waiter watches the two requests ahead of it, so there is
+/// no herd effect. A client makes two requests for each permit: one for its turn, then one for the permit. An [event
 /// hook](crate::events::EventHook) sees the first as an exclusive lock and the second as a
 /// [permit](crate::recipe::LockKind::Permit).
 ///

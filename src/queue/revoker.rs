@@ -49,8 +49,7 @@ use crate::tracking::DeletionWatch;
 ///
 /// The message overwrites the data of the znode. It is the word `unlock`, or `__REVOKE__` if the request has one of
 /// Curator's names, so holders that use other libraries understand it. A holder that uses Curator reacts to the message
-/// if it has called `makeRevocable`. A holder whose build of this crate is too old to know `__REVOKE__` ignores that
-/// message. So update the holders before the processes that revoke.
+/// if it has called `makeRevocable`.
 ///
 /// # Calls
 /// Each call blocks until the server has answered. After a loss of contact, the call is repeated as often as the [retry

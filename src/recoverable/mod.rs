@@ -97,8 +97,8 @@ use crate::session::{Core, Session};
 ///   was created in the meantime. So do not use a deletion to decide which of two consumers gets a queue item. Take a
 ///   lock, or first claim the item with a `set_data` at its version, which succeeds for only one consumer.
 /// - Whether a znode has been replaced. If the znode of a lost write is deleted and created again, the new znode may
-///   have the version that the write requires. A server may hold a request back for about `syncLimit` ticks (10 s in
-///   ZooKeeper's sample configuration). So do not create a znode again within that time after a lost reply.
+///   have the version that the write requires. A lost write may take effect up to two minutes late, so do not create a
+///   znode again within two minutes after a lost reply.
 /// - Which of two clients wrote the same bytes, if the bytes are [not marked](RecoverableZooKeeper::with_plain_data).
 /// - Whether data that seems to begin with a mark really does. Data of other writers is mistaken for marked data if it
 ///   begins with the bytes 255, 0, 0, 0, 16 and the next 16 bytes have the version and the variant of a random GUID, as

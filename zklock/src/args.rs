@@ -276,8 +276,8 @@ The key:
 Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string, path or key
-   69  no server can be reached, or contact was lost before the command ran or, with --until-success, before
-       the key was marked
+   69  no server can be reached, or contact was lost before the command ran (the key may be marked: then the
+       next call ends with 79) or, with --until-success, before the key was marked
    70  the system cannot provide a thread or another resource
    73  the key cannot be created
    75  in progress elsewhere
