@@ -5,6 +5,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::cell::RefCell;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::Level;
+use uuid::Uuid;
 use zookeeper_connection::support::logging;
 use zookeeper_recipes_lock::client::port::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
@@ -115,6 +117,9 @@ fn main() {
     a_child_of_the_child_has_no_session(&session);
     println!("test child_of_a_forked_child_has_no_session_either ... ok");
 
+    children_make_names_of_their_own();
+    println!("test forked_children_make_names_of_their_own ... ok");
+
     lines_of_a_child_are_not_held_up();
     println!("test log_lines_of_a_forked_child_are_not_held_up ... ok");
 
@@ -133,6 +138,27 @@ fn a_child_of_the_child_has_no_session(session: &Session) {
         has_ended();
         in_child(has_ended);
     });
+}
+
+/// Sessions with the same names would take each other's znodes for their own.
+fn children_make_names_of_their_own() {
+    // In this test, as in an application with the feature `fast-rng` of `uuid`, this makes a generator of random
+    // numbers, whose state a fork copies.
+    let _ = Uuid::new_v4();
+    let names = tempfile::tempdir().expect("a directory");
+    let make_a_name = |file: &str| {
+        let zookeeper = SimulatedZooKeeper::new();
+        let session =
+            Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+        let lock = BlockingWriteLock::new(&session, "/lock").expect("the path is valid");
+        let guard = lock.lock().expect("the lock is free");
+        fs::write(names.path().join(file), guard.id()).expect("the file can be written");
+    };
+    in_child(|| make_a_name("first"));
+    in_child(|| make_a_name("second"));
+    make_a_name("parent");
+    let of = |file: &str| fs::read_to_string(names.path().join(file)).expect("the file was written");
+    assert!(of("first") != of("second") && of("first") != of("parent") && of("second") != of("parent"));
 }
 
 /// Runs code in a child of this process, and checks that it succeeds.

@@ -53,6 +53,8 @@ pub(super) struct Sweep {
     until: Moment,
     /// A request that may have a znode has ended, and no round that began later is complete yet.
     is_owed: bool,
+    /// When the present round began.
+    begun: Moment,
     /// The state of the present round, which is a write and a listing.
     activity: Activity,
     /// The requests that search for their znodes in the next round.
@@ -141,6 +143,7 @@ impl Commons {
         let sweep = Sweep {
             dir: dir.clone(),
             until: self.now,
+            begun: self.now,
             is_owed: false,
             activity: Activity::Idle,
             waiting: BTreeSet::new(),
@@ -165,6 +168,7 @@ impl Commons {
             return;
         }
         sweep.activity = Activity::UnderWay;
+        sweep.begun = self.now;
         sweep.searching = std::mem::take(&mut sweep.waiting).into_iter().collect();
         self.calls.budget.search(sweep.dir.as_str());
         self.write_nothing(Priority::Owner, Pending::Sweep(id, SweepCall::Write));
@@ -198,8 +202,8 @@ impl Commons {
             return self.wake_sweep(id);
         }
         sweep.is_owed = false;
-        let (until, pause) = (sweep.until, sweep.pause());
-        if until <= self.now {
+        let pause = sweep.pause();
+        if sweep.until <= sweep.begun {
             self.alarms.clear(id);
             self.sweeps.remove(id);
         } else {

@@ -250,6 +250,11 @@ impl LockGuard {
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
     }
 
+    /// Ensures that no earlier commit can still take effect, and that the next one first raises the znode's version.
+    pub(crate) fn rule_out_earlier_commits(&self) -> Result<()> {
+        transaction::rule_out_earlier(&self.claim, &self.znode)
+    }
+
     /// Releases the lock and waits until the server has deleted the znode.
     ///
     /// Dropping the guard does the same in the background.

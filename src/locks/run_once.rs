@@ -253,11 +253,19 @@ impl RunOnce {
         let id = request_of(guard);
         let options = self.support.options();
         let data = marker::data(options.shared_data(), id, state);
+        let another = |marker: Marker| (marker.id != id).then_some(marker);
         let mut may_be_marked = false;
         self.retry(key, || {
             if may_be_marked {
                 if let Some(marker) = self.read(key)? {
-                    return Ok((marker.id != id).then_some(marker));
+                    return Ok(another(marker));
+                }
+                // Another process may have forgotten the marker of an earlier attempt, and may have sent a deletion
+                // that comes late. The deletion requires a version that this request had while that marker existed.
+                // So the commit below raises the version once it is certain that no earlier marker exists.
+                guard.rule_out_earlier_commits()?;
+                if let Some(marker) = self.read(key)? {
+                    return Ok(another(marker));
                 }
             }
             may_be_marked = true;
@@ -274,8 +282,7 @@ impl RunOnce {
                 // An earlier attempt of ours took effect late, a client that does not use the lock wrote a marker, or
                 // the reply was unreadable.
                 Err(error) if shows_another_marker(error.reason()) => {
-                    let marker = self.read(key)?.ok_or(error)?;
-                    Ok((marker.id != id).then_some(marker))
+                    Ok(another(self.read(key)?.ok_or(error)?))
                 }
                 Err(error) => Err(error),
             }
@@ -319,13 +326,20 @@ impl RunOnce {
             Ok(present.is_none_or(|present| present.czxid != marker.czxid))
         };
         loop {
-            if !marker.id.is_empty() && self.delete_marker(&key, &marker.id)? {
-                return Ok(true);
+            // While the writer of the marker holds the lock, it may write another marker, but only at a higher version.
+            let writer = match marker.id.as_str() {
+                "" => None,
+                id => self.retry(&key, || self.stat(&key.dir.child(id)))?,
+            };
+            if let Some(Stat { version, .. }) = writer {
+                if is_gone()? || self.delete_marker(&key, &marker.id, Some(version))? {
+                    return Ok(true);
+                }
             }
             let wait = Wait::until_moment(self.support.session().core().now().after(LOOK_AGAIN));
             let guard = self.lock_of(&key).try_lock_for(&wait)?;
             let is_forgotten = is_gone().and_then(|is_gone| match &guard {
-                Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard)),
+                Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard), None),
                 _ => Ok(is_gone),
             });
             if let Some(guard) = guard {
@@ -367,7 +381,7 @@ impl RunOnce {
             let is_gone = looked.and_then(|(own, marker)| {
                 now = now.max(own.map(|own| own.created()));
                 let is_old = now.zip(marker).is_some_and(|(now, marker)| is_old(marker, now));
-                Ok(is_old && self.delete_marker(&key, request_of(&guard))?)
+                Ok(is_old && self.delete_marker(&key, request_of(&guard), None)?)
             });
             self.release(&key, guard);
             reaped += usize::from(is_gone?);
@@ -375,19 +389,19 @@ impl RunOnce {
         Ok(reaped)
     }
 
-    /// Deletes the marker while the given request owns the lock of the key. Returns `false` if that request
-    /// no longer exists.
+    /// Deletes the marker while the given request owns the lock of the key, and has the given version, if any. Returns
+    /// `false` if there is no such request.
     ///
     /// A znode cannot be deleted by its czxid. But only transactions of the lock's owner create a marker. So while the
     /// owner exists and writes nothing, each attempt finds either the same marker or none.
-    fn delete_marker(&self, key: &Key, request: &str) -> Result<bool> {
+    fn delete_marker(&self, key: &Key, request: &str, version: Option<i32>) -> Result<bool> {
         let operations = [
-            Op::Check { path: key.dir.child(request).to_string(), version: None },
+            Op::Check { path: key.dir.child(request).to_string(), version },
             Op::Delete { path: key.done.to_string(), version: None },
         ];
         match self.retry(key, || self.transact(key, &operations))? {
             Transacted::Committed(_) => Ok(true),
-            Transacted::Failed { position: 0, error: ZkError::NoNode } => Ok(false),
+            Transacted::Failed { position: 0, error: ZkError::NoNode | ZkError::BadVersion } => Ok(false),
             // Another client, or an attempt whose reply was lost, has deleted the marker.
             Transacted::Failed { error: ZkError::NoNode, .. } => Ok(true),
             Transacted::Failed { error, .. } => Err(LockError::client(Operation::DELETE, &key.done, error)),

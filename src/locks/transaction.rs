@@ -175,6 +175,14 @@ pub(crate) fn rule_out_lost(request: &Request, znode: &ZNodePath, operation: Ope
     }
 }
 
+/// Ensures that no earlier transaction of this request can still take effect, and that the next one checks a higher
+/// version of the znode than any that the znode has had until now.
+pub(crate) fn rule_out_earlier(request: &Request, znode: &ZNodePath) -> Result<()> {
+    let version = rule_out_lost(request, znode, Operation::COMMIT)?;
+    request.commit_fence().close(version);
+    Ok(())
+}
+
 /// Raises the version of the znode by writing the same data again. From then on, any transaction that checks the old
 /// version fails.
 fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: Operation) -> Result<()> {

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use uuid::Uuid;
+use zookeeper_connection::support;
 
 use super::latch::{Latch, park_until_set};
 use super::{Clock, MAX_SLEEP, Moment};
@@ -91,7 +92,7 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
 
     /// Makes a new GUID.
     fn new_guid(&self) -> Uuid {
-        Uuid::new_v4()
+        support::new_guid()
     }
 }
 

@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, at, bounded, never, select};
 use mio::{Poll, Waker};
-use uuid::Uuid;
 
 use crate::chroot::Chroot;
 use crate::codec::DEFAULT_MAX_FRAME;
@@ -48,7 +47,7 @@ use crate::sasl::SaslDigest;
 use crate::sasl::{Authenticator, Mechanism};
 use crate::servers::Servers;
 use crate::shared::{ContactState, Io, PollHandle, Shared};
-use crate::support::lock_order;
+use crate::support::{lock_order, new_guid};
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
@@ -263,7 +262,7 @@ impl Connection {
         first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
         let session_timeout = options.session_timeout;
-        let (names_seed, machine_seed) = Uuid::new_v4().as_u64_pair();
+        let (names_seed, machine_seed) = new_guid().as_u64_pair();
         let config = Config {
             session_timeout,
             credentials: options.credentials.clone(),

@@ -281,6 +281,24 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
 }
 
 #[test]
+fn a_listing_is_the_last_only_if_its_round_began_when_no_lost_create_could_come_any_more() {
+    let mut engine = connected_engine();
+    engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
+    let mut round = |begins: u64, is_answered: u64, is_last: bool| {
+        let [begins, is_answered] =
+            [begins, is_answered].map(|seconds| NOW.after(Duration::from_secs(seconds)));
+        engine.input(begins, |_| {});
+        let (write, _) = submitted(&mut engine);
+        engine.input(is_answered, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
+        let (list, _) = submitted(&mut engine);
+        engine.input(is_answered, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::default()))));
+        assert_eq!(engine.is_idle(), is_last, "{begins:?}");
+    };
+    round(1, 121, false);
+    round(123, 123, true);
+}
+
+#[test]
 fn requests_whose_creates_were_lost_share_the_search() {
     const MANY: usize = 1000;
     let mut engine = connected_engine();

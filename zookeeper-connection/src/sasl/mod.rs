@@ -81,7 +81,7 @@ impl Mechanism {
     #[cfg(feature = "sasl")]
     pub(crate) fn digest(login: SaslDigest) -> Mechanism {
         let prepare = move |_host: &str| {
-            let random = || uuid::Uuid::new_v4().simple().to_string();
+            let random = || crate::support::new_guid().simple().to_string();
             let exchange = Box::new(digest::DigestMd5::new(login.clone(), random() + &random()));
             Ok(Prepared { exchange, first_token: Vec::new() })
         };

@@ -1,10 +1,12 @@
 //! What this crate shares with the locks built on it: mutexes with an order, containment of panics, logging to a logger
-//! that may panic or block, limits for repeated log lines, and the detection of a forked child.
+//! that may panic or block, limits for repeated log lines, the detection of a forked child, and GUIDs.
 
+mod guid;
 pub mod lock_order;
 pub mod logging;
 mod outage;
 pub mod panics;
 pub mod process;
 
+pub use self::guid::new_guid;
 pub use self::outage::{Outage, Repetition};

@@ -1,0 +1,42 @@
+//! [`new_guid`]: GUIDs that neither a fork nor a copy of a machine repeats.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use uuid::{Builder, Uuid, Variant, Version};
+
+/// Makes a random GUID.
+///
+/// Its bits come from the system, not from a generator in this process. A fork copies the state of such a generator, so
+/// parent and child would make the same GUIDs, and each would take the other's znodes for its own. `Uuid::new_v4` uses
+/// such a generator if any crate of the program enables the feature `fast-rng` of `uuid`.
+///
+/// If a virtual machine is restored twice from one snapshot, even the system's numbers may repeat. So the time and the
+/// process id are mixed in.
+pub fn new_guid() -> Uuid {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0; 16];
+    // If the system has no random numbers, what is mixed in still makes each GUID unique.
+    let _ = getrandom::fill(&mut random);
+    let mut hasher = DefaultHasher::new();
+    let made = MADE.fetch_add(1, Ordering::Relaxed);
+    (process::id(), SystemTime::now(), Instant::now(), made).hash(&mut hasher);
+    let mixed = u128::from_ne_bytes(random) ^ (u128::from(hasher.finish()) << 64);
+    Builder::from_u128(mixed).with_version(Version::Random).with_variant(Variant::RFC4122).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn guids_are_random_by_their_form_and_differ() {
+        let guids: BTreeSet<Uuid> = (0..1_000).map(|_| new_guid()).collect();
+        assert_eq!(guids.len(), 1_000);
+        assert!(guids.iter().all(|guid| guid.get_version() == Some(Version::Random)));
+    }
+}
