@@ -1,10 +1,11 @@
 //! [`LockOptions`]: the settings that every kind of lock has.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Acl, CreateMode};
 use crate::error::{LockError, Result};
+use crate::process::PerProcess;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
@@ -238,8 +239,8 @@ pub(crate) fn check_data(data: &[u8]) -> Result<()> {
 
 /// Returns `host/pid`, from which an operator can tell who holds the lock and who waits.
 fn default_data() -> Arc<[u8]> {
-    static DATA: OnceLock<Arc<[u8]>> = OnceLock::new();
-    let data = DATA.get_or_init(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
+    static DATA: PerProcess<Arc<[u8]>> = PerProcess::new();
+    let data = DATA.get_or_make(|| format!("{}/{}", host_name(), std::process::id()).into_bytes().into());
     Arc::clone(data)
 }
 

@@ -39,6 +39,9 @@ const FORKS: usize = 50;
 const MAX_CHILD_SECONDS: u32 = 10;
 
 fn main() {
+    children_make_names_of_their_own();
+    println!("test forked_children_make_names_of_their_own ... ok");
+
     let zookeeper = SimulatedZooKeeper::new();
     let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
     let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
@@ -117,9 +120,6 @@ fn main() {
     a_child_of_the_child_has_no_session(&session);
     println!("test child_of_a_forked_child_has_no_session_either ... ok");
 
-    children_make_names_of_their_own();
-    println!("test forked_children_make_names_of_their_own ... ok");
-
     lines_of_a_child_are_not_held_up();
     println!("test log_lines_of_a_forked_child_are_not_held_up ... ok");
 
@@ -140,7 +140,8 @@ fn a_child_of_the_child_has_no_session(session: &Session) {
     });
 }
 
-/// Sessions with the same names would take each other's znodes for their own.
+/// Sessions with the same names would take each other's znodes for their own. The parent has no other threads yet, as
+/// it should be at such a fork.
 fn children_make_names_of_their_own() {
     // In this test, as in an application with the feature `fast-rng` of `uuid`, this makes a generator of random
     // numbers, whose state a fork copies.

@@ -250,9 +250,14 @@ impl LockGuard {
         transaction::commit(&self.claim, &self.znode, self.is_owner(), changes)
     }
 
-    /// Ensures that no earlier commit can still take effect, and that the next one first raises the znode's version.
-    pub(crate) fn rule_out_earlier_commits(&self) -> Result<()> {
-        transaction::rule_out_earlier(&self.claim, &self.znode)
+    /// Ensures that no commit whose reply was lost can still take effect.
+    pub(crate) fn rule_out_lost_commits(&self) -> Result<()> {
+        transaction::rule_out_lost(&self.claim, &self.znode, Operation::COMMIT).map(drop)
+    }
+
+    /// Ensures that the next commit raises the version of the znode above all that it has had until now.
+    pub(crate) fn outdate_version(&self) -> Result<()> {
+        transaction::outdate(&self.claim, &self.znode)
     }
 
     /// Releases the lock and waits until the server has deleted the znode.

@@ -263,10 +263,11 @@ impl RunOnce {
                 // Another process may have forgotten the marker of an earlier attempt, and may have sent a deletion
                 // that comes late. The deletion requires a version that this request had while that marker existed.
                 // So the commit below raises the version once it is certain that no earlier marker exists.
-                guard.rule_out_earlier_commits()?;
+                guard.rule_out_lost_commits()?;
                 if let Some(marker) = self.read(key)? {
                     return Ok(another(marker));
                 }
+                guard.outdate_version()?;
             }
             may_be_marked = true;
             let marked = guard.commit(|changes| {

@@ -175,10 +175,12 @@ pub(crate) fn rule_out_lost(request: &Request, znode: &ZNodePath, operation: Ope
     }
 }
 
-/// Ensures that no earlier transaction of this request can still take effect, and that the next one checks a higher
-/// version of the znode than any that the znode has had until now.
-pub(crate) fn rule_out_earlier(request: &Request, znode: &ZNodePath) -> Result<()> {
-    let version = rule_out_lost(request, znode, Operation::COMMIT)?;
+/// Ensures that the next transaction checks a higher version of the znode than any that the znode has had until now.
+pub(crate) fn outdate(request: &Request, znode: &ZNodePath) -> Result<()> {
+    let found = request.core().ask(Call::exists(znode, false));
+    let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
+    let version = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?.version;
+    request.commit_fence().advance_to(version);
     request.commit_fence().close(version);
     Ok(())
 }

@@ -147,7 +147,8 @@ impl IoThread {
                 "the thread of a ZooKeeper connection panicked: {message}"
             );
         }
-        self.drop_probe();
+        // If another crate enables the lines of rustls and mio, they go to the logger directly, and it may panic.
+        let _ = panics::contain(|| self.drop_probe());
         self.first_contact = None;
         // The end has not been reported yet if the thread ends because of an error.
         let is_reported =
@@ -155,6 +156,7 @@ impl IoThread {
         if !is_reported {
             self.report(ContactState::Lost, ClientEvent::SessionLost);
         }
+        let _ = panics::contain(|| self.shared.lock().drop_link("the connection has ended"));
         let rest = self.shared.lock().take_rest();
         drop(rest);
         drop(self.ended);

@@ -284,7 +284,6 @@ impl Io {
     /// Takes what remains when the I/O thread ends. The caller must drop it without the mutex, because it owns
     /// continuations.
     pub(super) fn take_rest(&mut self) -> impl Sized + use<> {
-        self.drop_link("the connection has ended");
         (self.machine.take(), std::mem::take(&mut self.actions), self.poll.take())
     }
 
@@ -541,7 +540,7 @@ impl Io {
         }
     }
 
-    fn drop_link(&mut self, why: &str) {
+    pub(super) fn drop_link(&mut self, why: &str) {
         self.link_number += 1;
         self.waits_for_name = None;
         self.has_more = false;

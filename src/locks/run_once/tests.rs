@@ -437,12 +437,19 @@ fn forget_during_a_job_with_a_lost_reply_leaves_a_later_marker() {
 /// Lets another process forget the key after the next such operation of the owner. Its first deletion of the marker
 /// comes late, when the owner releases the lock. Returns the other process, because the end of its session would cancel
 /// that.
-fn forget_late_after(operation: SimOperation, fixture: &Fixture) -> RunOnce {
+fn forget_late_after(
+    operation: SimOperation,
+    fixture: &Fixture,
+    before: impl FnOnce() + Send + 'static,
+) -> RunOnce {
     let client = fixture.server.connect(TIMEOUT);
     let forgetting = RunOnce::new(&Session::from_client(client.clone()).unwrap(), DIR).unwrap();
     client.hold_back_next(SimOperation::Transact);
     let other = forgetting.clone();
-    fixture.client.after_next(operation, move || assert!(forgetting.forget("a").unwrap()));
+    fixture.client.after_next(operation, move || {
+        before();
+        assert!(forgetting.forget("a").unwrap());
+    });
     fixture.client.before_next(SimOperation::Delete, move || client.pass_on());
     other
 }
@@ -451,21 +458,30 @@ fn forget_late_after(operation: SimOperation, fixture: &Fixture) -> RunOnce {
 fn forget_that_a_server_passes_on_late_leaves_the_next_marker_of_the_same_owner() {
     let fixture = Fixture::new(Repeat::Never);
     fixture.client.fail_next(SimOperation::Transact, Effect::After, ZkError::ConnectionLoss);
-    let _other = forget_late_after(SimOperation::Transact, &fixture);
+    let _other = forget_late_after(SimOperation::Transact, &fixture, || ());
     assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
     assert!(is_done(&fixture.run("a").unwrap()), "it has been forgotten once, and marked again");
 }
 
 #[test]
 fn late_forget_of_a_late_marker_leaves_the_next_marker_of_the_same_owner() {
-    let fixture = Fixture::new(Repeat::Never);
-    // The first marker appears after the owner has found none, and is forgotten before the owner makes another.
-    let marking = fixture.client.clone();
-    fixture.client.hold_back_next(SimOperation::Transact);
-    fixture.client.before_next(SimOperation::SetData, move || marking.pass_on());
-    let _other = forget_late_after(SimOperation::SetData, &fixture);
-    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
-    assert!(is_done(&fixture.run("a").unwrap()), "it has been forgotten once, and marked again");
+    for is_revoked in [false, true] {
+        let fixture = Fixture::new(Repeat::Never);
+        // The first marker appears after the owner has found none, and is forgotten before the owner makes another.
+        let (marking, server) = (fixture.client.clone(), fixture.server.clone());
+        fixture.client.hold_back_next(SimOperation::Transact);
+        fixture.client.before_next(SimOperation::SetData, move || marking.pass_on());
+        let _other = forget_late_after(SimOperation::SetData, &fixture, move || {
+            let names = server.children("/app/jobs/a");
+            let request = names.iter().find(|name| *name != "done").unwrap();
+            if is_revoked {
+                server.set_data(&format!("/app/jobs/a/{request}"), b"unlock");
+            }
+        });
+        assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+        let is_marked = is_done(&fixture.run("a").unwrap());
+        assert!(is_marked, "it has been forgotten once, and marked again (revoked: {is_revoked})");
+    }
 }
 
 #[test]

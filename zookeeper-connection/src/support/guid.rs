@@ -1,4 +1,4 @@
-//! [`new_guid`]: GUIDs that neither a fork nor a copy of a machine repeats.
+//! [`new_guid`]: GUIDs that no fork repeats.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
@@ -13,17 +13,20 @@ use uuid::{Builder, Uuid, Variant, Version};
 /// parent and child would make the same GUIDs, and each would take the other's znodes for its own. `Uuid::new_v4` uses
 /// such a generator if any crate of the program enables the feature `fast-rng` of `uuid`.
 ///
-/// If a virtual machine is restored twice from one snapshot, even the system's numbers may repeat. So the time and the
-/// process id are mixed in.
+/// If a virtual machine is restored twice from one snapshot, even the system's numbers may repeat for a while. So the
+/// time is mixed in.
 pub fn new_guid() -> Uuid {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let mut random = [0; 16];
     // If the system has no random numbers, what is mixed in still makes each GUID unique.
     let _ = getrandom::fill(&mut random);
-    let mut hasher = DefaultHasher::new();
-    let made = MADE.fetch_add(1, Ordering::Relaxed);
-    (process::id(), SystemTime::now(), Instant::now(), made).hash(&mut hasher);
-    let mixed = u128::from_ne_bytes(random) ^ (u128::from(hasher.finish()) << 64);
+    let here = (process::id(), SystemTime::now(), Instant::now(), MADE.fetch_add(1, Ordering::Relaxed));
+    let half = |which: u8| {
+        let mut hasher = DefaultHasher::new();
+        (which, here).hash(&mut hasher);
+        hasher.finish()
+    };
+    let mixed = u128::from_ne_bytes(random) ^ (u128::from(half(0)) << 64 | u128::from(half(1)));
     Builder::from_u128(mixed).with_version(Version::Random).with_variant(Variant::RFC4122).into_uuid()
 }
 
