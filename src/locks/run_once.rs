@@ -175,11 +175,8 @@ impl RunOnce {
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
     /// - The same as [`BlockingWriteLock::try_lock`](crate::BlockingWriteLock::try_lock).
     ///
-    /// With [`Repeat::Never`], the job has not run if the call returns an error. But the key may have been marked if
-    /// the error is [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss),
-    /// [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),
-    /// [`NotOwner`](crate::ErrorReason::NotOwner), [`OutcomeUnknown`](crate::ErrorReason::OutcomeUnknown) or, without
-    /// READ or WRITE on the znodes, [`AccessDenied`](crate::ErrorReason::AccessDenied).
+    /// With [`Repeat::Never`], the job has not run if the call returns an error. But the key may have been marked,
+    /// unless the error is one of the first two: the reply to an earlier attempt may have been lost.
     ///
     /// With [`Repeat::UntilSuccess`], the job may have run even if the call returns an error. For example,
     /// [`NotOwner`](crate::ErrorReason::NotOwner) means that the lock was lost before the marker was written.
@@ -262,9 +259,10 @@ impl RunOnce {
                 }
                 // Another process may have forgotten the marker of an earlier attempt, and may have sent a deletion
                 // that comes late. The deletion requires a version that this request had while that marker existed.
-                // So the commit below raises the version once it is certain that no earlier marker exists.
+                // So the commit below raises the version once it is certain that no earlier marker exists. A server
+                // may lag behind a commit whose reply could not be read.
                 guard.rule_out_lost_commits()?;
-                if let Some(marker) = self.read(key)? {
+                if let Some(marker) = self.read_latest(key)? {
                     return Ok(another(marker));
                 }
                 guard.outdate_version()?;
