@@ -146,6 +146,7 @@ fn children_make_names_of_their_own() {
     // In this test, as in an application with the feature `fast-rng` of `uuid`, this makes a generator of random
     // numbers, whose state a fork copies.
     let _ = Uuid::new_v4();
+    let _ = LockOptions::new();
     let names = tempfile::tempdir().expect("a directory");
     let make_a_name = |file: &str| {
         let zookeeper = SimulatedZooKeeper::new();
@@ -153,6 +154,9 @@ fn children_make_names_of_their_own() {
             Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
         let lock = BlockingWriteLock::new(&session, "/lock").expect("the path is valid");
         let guard = lock.lock().expect("the lock is free");
+        let data = zookeeper.data(guard.id()).expect("the znode exists");
+        let pid = format!("/{}", std::process::id());
+        assert!(data.ends_with(pid.as_bytes()), "the data names another process");
         fs::write(names.path().join(file), guard.id()).expect("the file can be written");
     };
     in_child(|| make_a_name("first"));

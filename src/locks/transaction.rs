@@ -138,14 +138,12 @@ pub(crate) fn commit(
         let outcome = request.core().ask(Call::multi(&*operations));
         if let Ok(Transacted::Failed { position: 0, error: ZkError::BadVersion }) = outcome {
             // Another client has written to the znode to ask for the release of the lock.
-            let found = request.core().ask(Call::exists(znode, false));
-            let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
-            let found = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?;
+            let present = present_version(request, znode)?;
             // A lower version belongs to another znode, which somebody has created at the same path.
-            if found.version < version {
+            if present < version {
                 return Err(gone(request, znode, Operation::COMMIT));
             }
-            request.commit_fence().advance_to(found.version);
+            request.commit_fence().advance_to(present);
             continue;
         }
         let committed = match outcome {
@@ -177,12 +175,16 @@ pub(crate) fn rule_out_lost(request: &Request, znode: &ZNodePath, operation: Ope
 
 /// Ensures that the next transaction checks a higher version of the znode than any that the znode has had until now.
 pub(crate) fn outdate(request: &Request, znode: &ZNodePath) -> Result<()> {
+    let present = present_version(request, znode)?;
+    request.commit_fence().advance_to(present);
+    request.commit_fence().close(present);
+    Ok(())
+}
+
+fn present_version(request: &Request, znode: &ZNodePath) -> Result<i32> {
     let found = request.core().ask(Call::exists(znode, false));
     let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
-    let version = found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?.version;
-    request.commit_fence().advance_to(version);
-    request.commit_fence().close(version);
-    Ok(())
+    Ok(found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?.version)
 }
 
 /// Raises the version of the znode by writing the same data again. From then on, any transaction that checks the old
