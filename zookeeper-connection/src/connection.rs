@@ -231,8 +231,10 @@ impl Connection {
         let named = || servers.to_string();
         let mut outcome = await_either(&contact, deadline, cancelled);
         if outcome.is_none() && !is_disconnected(cancelled) {
-            // A server's refusal is a better explanation than the failure to reach the other servers.
-            outcome = connection.shared.lock().refusal().map(Err);
+            // A server's refusal is a better explanation than the failure to reach the other servers. If the thread has
+            // ended meanwhile, the machine is gone, and `contact` has the outcome.
+            let refusal = connection.shared.lock().refusal();
+            outcome = contact.try_recv().ok().or(refusal.map(Err));
         }
         let tried = match outcome {
             Some(Ok(())) => return Ok(Arc::new(connection)),

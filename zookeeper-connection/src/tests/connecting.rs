@@ -1,9 +1,9 @@
 //! Connecting to good and bad servers.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,15 @@ fn short() -> Duration {
     scaled(Duration::from_millis(800))
 }
 
-/// Returns an address on which nobody listens.
-fn unused_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+/// Returns an address on which nobody listens: that of the client's end of a connection. A port that was merely free
+/// might become that of another test's server.
+pub(super) fn unused_address() -> String {
+    static ENDS: LazyLock<[TcpStream; 2]> = LazyLock::new(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [client, listener.accept().unwrap().0]
+    });
+    ENDS[0].local_addr().unwrap().to_string()
 }
 
 /// Returns an address on which connections succeed but are never accepted.

@@ -1,7 +1,6 @@
 //! SASL authentication, with a mechanism that the test controls.
 
 use std::net::SocketAddr;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use crossbeam_channel::{bounded, never, unbounded};
 
 #[cfg(feature = "kerberos")]
 use super::connect_with;
+use super::connecting::unused_address;
 use super::server::{Client, Seen, Server, accepted, answer, refused};
 use super::wait::scaled;
 use super::{LONG, begin, eventually, next};
@@ -122,7 +122,7 @@ fn client_whose_ticket_comes_later_connects_then() {
 }
 
 #[test]
-fn ticket_that_never_comes_blocks_one_thread_and_no_other_server() {
+fn ticket_that_never_comes_blocks_two_threads_at_most_and_no_other_server() {
     let good = server();
     let address: SocketAddr = good.address().parse().unwrap();
     let (hold, held) = bounded::<()>(0);
@@ -143,7 +143,8 @@ fn ticket_that_never_comes_blocks_one_thread_and_no_other_server() {
         good.disconnect();
         eventually("a server is connected again", || connection.exists("/a", false).is_ok());
     }
-    assert_eq!(stuck.load(Ordering::SeqCst), 1);
+    let stuck = stuck.load(Ordering::SeqCst);
+    assert!((1..=2).contains(&stuck), "one call to authenticate, and perhaps one in advance, but {stuck}");
     drop(hold);
 }
 
@@ -254,8 +255,7 @@ fn refusing() -> Server {
 
 #[test]
 fn refusal_is_the_error_at_the_deadline_when_another_server_cannot_be_reached() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let list = format!("{},{closed}", refusing().address());
+    let list = format!("{},{}", refusing().address(), unused_address());
     let options = with_mechanism(scaled(Duration::from_secs(1)), |_| Ok(prepared()));
     let error = authenticate(&list, &options).unwrap_err();
     assert!(matches!(error, ConnectError::CredentialsRefused { .. }), "{error:?}");
