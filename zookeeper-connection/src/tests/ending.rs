@@ -15,7 +15,7 @@ use crate::tests::{deadline, eventually, next, wait::scaled};
 use crate::{Call, Done};
 
 /// Waits until the I/O thread has ended.
-fn await_end(connection: &Connection) {
+pub(super) fn await_end(connection: &Connection) {
     let ended = connection.shared.ended.recv_timeout(deadline());
     assert_eq!(ended, Err(crossbeam_channel::RecvTimeoutError::Disconnected));
 }
@@ -109,7 +109,10 @@ fn dropping_the_last_handle_closes_the_session_without_blocking() {
 #[test]
 fn close_returns_when_the_session_has_ended_by_itself() {
     let server = Server::with(|mut client| {
-        client.serve_by(|_, _| Vec::new());
+        client.serve_by(|xid, request| match request {
+            Request::Control(Control::Close) => Vec::new(),
+            request => answer(xid, request),
+        });
     });
     let options = ConnectionOptions::new(scaled(Duration::from_millis(500)));
     let connection = connect_with(&server.address(), &options).unwrap();
@@ -184,7 +187,7 @@ fn calls_in_flight_fail_when_the_session_is_closed() {
 fn failed_connecting_leaves_no_thread() {
     let server = Server::with(drop);
     let options = ConnectionOptions::new(scaled(Duration::from_millis(200)));
-    connect_with(&server.address(), &options).unwrap_err();
+    connect_error(&server.address(), &options);
     // The attempts end with the thread.
     eventually("the attempts end", || {
         let before = server.connections.load(std::sync::atomic::Ordering::SeqCst);

@@ -79,7 +79,7 @@ fn silent_server_is_left_within_the_session_timeout() {
         client.accept();
         while client.read().is_some() {}
     });
-    let options = ConnectionOptions::new(scaled(Duration::from_millis(1000)));
+    let options = ConnectionOptions::new(scaled(Duration::from_secs(5)));
     let connection = connect_with(&silent.address(), &options).unwrap();
     let events = events_of(&connection);
     // The request is never answered.
@@ -102,7 +102,8 @@ fn answer_to_a_ping_is_reported_with_a_time_before_the_ping() {
         }
     }));
     let (first, second) = (next(&pings), next(&pings));
-    assert!(before < first.0 && first.0 < first.1 && first.1 < second.0 && second.0 < second.1);
+    // The second ping may be sent before the answer to the first one is reported.
+    assert!(before < first.0 && first.0 < first.1 && first.0 < second.0 && second.0 < second.1);
 }
 
 #[test]

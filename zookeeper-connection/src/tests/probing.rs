@@ -87,28 +87,35 @@ fn probe_without_an_answer_changes_nothing() {
     assert_eq!(connection.granted().report_delay, Granted::new(LONG).report_delay);
 }
 
-/// Starts a server that does not answer the first probes. It grants half a second, so the next probe comes soon.
-fn server_that_ignores_probes(count: usize) -> Server {
-    let probes = AtomicUsize::new(0);
-    Server::with(move |mut client| {
+/// Starts a server that does not answer the first probes. It grants half a second, so the next probe comes soon. The
+/// test may change how many probes remain unanswered.
+fn server_that_ignores_probes(count: usize) -> (Server, Arc<AtomicUsize>) {
+    let unanswered = Arc::new(AtomicUsize::new(count));
+    let ignored = Arc::clone(&unanswered);
+    let server = Server::with(move |mut client| {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
-        if request.timeout_ms == 1 && probes.fetch_add(1, Ordering::SeqCst) < count {
+        let one_less = |count: usize| count.checked_sub(1);
+        if request.timeout_ms == 1
+            && ignored.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+        {
             return;
         }
         client.write(&accepted(request.timeout_ms.clamp(MIN_TIMEOUT_MS, 500), SESSION));
         client.serve_accepted(|xid, request| (answer(xid, request), true));
-    })
+    });
+    (server, unanswered)
 }
 
 #[test]
 fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() {
-    let server = server_that_ignores_probes(2);
+    let (server, unanswered) = server_that_ignores_probes(usize::MAX);
     let stated = Duration::from_millis(50);
     let connection = connect_with_max_tick(&server.address(), stated);
     let granted = Granted::new(connection.granted().session_timeout);
     // The second probe comes after the session timeout of half a second.
     let delay = granted.with_tick(stated).report_delay;
     eventually("the stated tick counts", || connection.granted().report_delay == delay);
+    unanswered.store(0, Ordering::SeqCst);
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     eventually("the answer counts", || {
         connection.granted().report_delay == granted.with_tick(tick).report_delay
@@ -117,7 +124,7 @@ fn stated_tick_counts_while_no_probe_is_answered_and_a_longer_one_when_one_is() 
 
 #[test]
 fn probe_without_an_answer_is_repeated() {
-    let server = server_that_ignores_probes(2);
+    let (server, _) = server_that_ignores_probes(2);
     let connection = connect(&server.address());
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     let delay = Granted::new(connection.granted().session_timeout).with_tick(tick).report_delay;
@@ -126,13 +133,14 @@ fn probe_without_an_answer_is_repeated() {
 
 #[test]
 fn tick_that_was_revealed_after_an_unanswered_probe_is_known_on_the_next_connection() {
-    let server = server_that_ignores_probes(1);
+    let (server, _) = server_that_ignores_probes(1);
     // The stated tick counts until the second probe is answered.
     let connection = connect_with_max_tick(&server.address(), Duration::from_millis(50));
     let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
     let granted = Granted::new(connection.granted().session_timeout).with_tick(tick);
     eventually("the second probe is answered", || connection.granted() == granted);
-    let events = events_of(&connection);
+    let (sender, events) = unbounded();
+    connection.subscribe(Arc::new(move |event| drop(sender.send(event))));
     server.disconnect();
     let connected = events.iter().find(|event| matches!(event, ClientEvent::Connected(_)));
     assert_eq!(connected, Some(ClientEvent::Connected(granted)));
