@@ -318,7 +318,7 @@ fn logger_may_call_the_crate() {
         {
             assert!(records.iter().any(|record| record.contains(part)), "'{part}' was not logged");
         }
-        assert_eq!(sessions[0].state(), SessionState::Connected);
+        eventually("the session is connected", || sessions[0].state() == SessionState::Connected);
         things.candidate.stop();
         things.candidate.wait(Wait::timeout(LONG));
     });
@@ -637,7 +637,7 @@ fn loss_is_logged_on_a_thread_that_may_block() {
             (client, session, guard)
         };
         // Here the timer notices that the lease has ended.
-        let (client, session, guard) = owner(Duration::from_millis(800));
+        let (client, session, guard) = owner(Duration::from_secs(3));
         client.swallow();
         assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
         client.release();
@@ -758,7 +758,8 @@ fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
                 let _ = log.send(line);
             }
         });
-        client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth);
+        // The retries are refused, too.
+        (0..1000).for_each(|_| client.fail_next(SimOperation::Delete, Effect::Before, ZkError::NoAuth));
         drop(guard);
         let failed = logged.recv_timeout(LONG).unwrap();
         assert!(failed.starts_with("cannot remove "), "{failed}");

@@ -289,7 +289,7 @@ fn policy_limits_the_attempts() {
 
 #[test]
 fn end_of_the_session_ends_a_stuck_call() {
-    let fixture = Fixture::on_session_of(Duration::from_millis(800));
+    let fixture = Fixture::on_session_of(Duration::from_secs(3));
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let error = fixture.create("/a/b", b"", CreateMode::Persistent).unwrap_err();
     assert!(error.is_session_lost() && error.kind() == ErrorKind::Reconnect, "{error}");

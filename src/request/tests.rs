@@ -163,7 +163,9 @@ fn operations(zk: &SimulatedZooKeeper) -> Vec<SimOperation> {
 fn uncontended_lock_makes_three_calls() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let lock = Fixture::join(&zk).blocking();
+    // A tenth of a second after the acquisition, the owner would watch its znode.
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lock = Fixture { client, session }.blocking();
     zk.clear_log();
     lock.lock().unwrap().unlock().unwrap();
     assert_eq!(operations(&zk), [SimOperation::Create, SimOperation::GetChildren, SimOperation::Delete]);
@@ -185,6 +187,7 @@ fn waiter_looks_once_and_watches_once() {
     let zk = SimulatedZooKeeper::new();
     let (holder, waiter) = (Fixture::join(&zk), Fixture::join(&zk));
     let guard = holder.blocking().lock().unwrap();
+    eventually("the holder watches its znode", || zk.calls(SimOperation::GetData) == 1);
     zk.clear_log();
     let (lock, calls) = waiter.listening();
     assert!(!lock.lock().unwrap());

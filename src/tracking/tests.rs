@@ -227,7 +227,7 @@ fn session_end_ends_every_wait_and_disconnects_the_channel() {
 #[test]
 fn stuck_first_look_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
-    let client = zk.connect(Duration::from_millis(600));
+    let client = zk.connect(Duration::from_secs(3));
     let session = Session::from_client(client.clone()).unwrap();
     client.swallow_next(SimOperation::GetData, Effect::Before);
     assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_session_lost());
@@ -319,7 +319,7 @@ fn tracker_survives_the_replacement_of_its_session() {
 fn late_answer_of_a_lost_session_is_ignored() {
     let zk = SimulatedZooKeeper::new();
     zk.create(PATH, b"old");
-    let (session, clients) = replacing_session(&zk, Duration::from_millis(600));
+    let (session, clients) = replacing_session(&zk, Duration::from_secs(3));
     let tracker = tracker(&session);
     let (first, core) = (next(&clients), Arc::downgrade(&session.core()));
     first.swallow_next(SimOperation::GetData, Effect::After);

@@ -16,7 +16,7 @@ use crate::fixtures::{
 };
 use crate::support::relay::Relay;
 use crate::support::server;
-use crate::support::wait::{deadline, eventually};
+use crate::support::wait::{deadline, eventually, scaled};
 
 /// Options that keep an idle lock until somebody asks for it.
 fn kept_long() -> CohortOptions {
@@ -166,7 +166,7 @@ fn deadlines_of_threads_hold_and_the_others_wait_on() {
     let begun = Instant::now();
     thread::scope(|scope| {
         let first =
-            scope.spawn(|| lock.try_lock_for(Duration::from_millis(100)).map(|guard| guard.is_some()));
+            scope.spawn(|| lock.try_lock_for(scaled(Duration::from_secs(3))).map(|guard| guard.is_some()));
         observer.await_children(&dir, 2);
         let second = scope.spawn(|| lock.try_lock_for(deadline()).map(|guard| guard.is_some()));
         assert!(!first.join().unwrap().unwrap());
@@ -254,11 +254,12 @@ fn lock_kept_by_a_killed_process_is_acquired_after_its_session() {
 
     let dir = unique_dir("cohort-killed");
     let session = session(server::shared());
+    let observer = Observer::at(server::shared());
     let lock = lock_on(&session, &dir, kept_long());
     let mut child = ChildTest::start(NAME, &dir);
     let id = child.receive();
     child.kill();
     assert!(lock.try_lock().unwrap().is_none(), "the session of the child must still hold the lock");
-    assert!(Observer::at(server::shared()).exists(&id));
+    assert!(observer.exists(&id));
     assert!(lock.try_lock_for(deadline()).unwrap().is_some());
 }

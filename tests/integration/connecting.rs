@@ -108,7 +108,7 @@ fn connecting_takes_no_longer_than_the_session_timeout() {
     let error = Session::connect(&address, SHORT).unwrap_err();
     assert_eq!(error.reason(), ErrorReason::NoServer, "{error}");
     // The first answer must not add a second timeout.
-    assert!(begun.elapsed() < SHORT * 3 / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SHORT * 7 / 4, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn owner_on_a_server_without_news_of_the_leader_stops_before_the_next_owns() {
     // answers pings when the leader expires the session.
     let timeout = Duration::from_secs(2);
     let one = connect(&ensemble.connect_string_of(cut_off), timeout);
-    let two = connect(&ensemble.connect_string_of(ensemble.leader()), timeout);
+    let two = connect(&ensemble.connect_string_of(ensemble.leader()), LONG);
     let guard = BlockingWriteLock::new(&one, &dir).unwrap().lock().unwrap();
     let (listener, calls) = RecordingListener::new();
     let waiter = WriteLock::with_listener(&two, &dir, listener).unwrap();

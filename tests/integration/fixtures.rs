@@ -46,9 +46,10 @@ impl ErrorVariant for LockError {
 }
 
 /// Returns a builder for sessions on servers whose tick is half a second, or whose minimum session timeout
-/// reveals the tick.
+/// reveals the tick. However short the session timeout is, a busy machine has time to connect.
 fn builder(connect_string: &str, timeout: Duration) -> SessionBuilder {
-    Session::builder(connect_string).session_timeout(timeout).max_tick(Duration::from_millis(500))
+    let builder = Session::builder(connect_string).session_timeout(timeout);
+    builder.max_tick(Duration::from_millis(500)).wait_for_server(deadline())
 }
 
 /// Connects a session that is replaced when it is lost.

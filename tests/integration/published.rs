@@ -16,7 +16,7 @@ use crate::support::wait::{deadline, eventually, scaled};
 
 #[test]
 fn published_server_and_relay_test_a_lease() {
-    let timeout = scaled(Duration::from_secs(2));
+    let timeout = scaled(Duration::from_secs(6));
     let server = TestServer::start_with(&ServerOptions::new().tick(timeout / 10)).unwrap();
     let relay = Relay::to(server.connect_string()).unwrap();
     let session = Session::connect(&relay.connect_string(), timeout).unwrap();

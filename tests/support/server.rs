@@ -79,7 +79,9 @@ pub struct Server(pub(super) Arc<TestServer>);
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     watchdog::watch_this_test(scaled(MAX_TEST));
-    SHARED.get_or_init(Server::start)
+    // The server would delete empty lock directories every minute, in the middle of some test.
+    let jvm_flags = vec![format!("-Dznode.container.checkIntervalMs={}", i32::MAX)];
+    SHARED.get_or_init(|| Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() }))
 }
 
 /// Returns the Java class path of the server and of its Java client.

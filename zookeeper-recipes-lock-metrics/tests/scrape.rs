@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
-use zookeeper_recipes_lock::locks::CohortLock;
-use zookeeper_recipes_lock::{BlockingWriteLock, Session};
+use zookeeper_recipes_lock::locks::{CohortLock, CohortOptions};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions, Session};
 use zookeeper_recipes_lock_metrics::{LockMetrics, update_gauges};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -91,7 +91,8 @@ fn losses_are_counted_by_their_reason() {
 fn hand_overs_are_counted_and_the_lock_may_be_left_out() {
     let server = SimulatedZooKeeper::new();
     let session = counting(&server, || LockMetrics::new().without_lock_label());
-    let lock = CohortLock::new(&session, "/unlabelled").unwrap();
+    let kept_long = CohortOptions::new().keep_for(LONG);
+    let lock = CohortLock::with_options(&session, "/unlabelled", LockOptions::new(), kept_long).unwrap();
     drop(lock.lock().unwrap());
     drop(lock.lock().unwrap());
     await_value("zookeeper_lock_hand_overs_total", 1.0);

@@ -217,21 +217,23 @@ fn replaced_owner_marks_nothing() {
 
 #[test]
 fn job_does_not_begin_after_its_lock_was_lost_and_another_process_has_done_it() {
-    const MAX_HOLD: Duration = Duration::from_millis(100);
+    const MAX_HOLD: Duration = Duration::from_secs(2);
     let fixture = Fixture::new(Repeat::UntilSuccess);
     let options = LockOptions::new().max_hold(MAX_HOLD);
     let session = Session::from_client(fixture.client.clone()).unwrap();
     let jobs = RunOnce::with_options(&session, DIR, options, Repeat::UntilSuccess).unwrap();
     let (release, held) = crossbeam_channel::bounded::<()>(0);
+    let (begin, begun) = crossbeam_channel::bounded(1);
     // The check under the lock is made, but its answer is late.
     fixture.client.after_next(SimOperation::Transact, move || {
+        let _ = begin.send(());
         let _ = held.recv();
     });
     let late = in_background(move || {
         jobs.run("a", |_| -> std::result::Result<(), Infallible> { panic!("runs again") })
     });
     let key = format!("{DIR}/a");
-    eventually("the lock is taken", || !fixture.server.children(&key).is_empty());
+    next(&begun);
     // The hold ends at its limit. The session cannot delete the znode meanwhile; somebody else does.
     let taken = std::time::Instant::now();
     eventually("the hold has ended", || taken.elapsed() > MAX_HOLD);

@@ -197,7 +197,7 @@ fn every_call_fails_when_the_session_ends() {
 #[test]
 fn stuck_call_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
-    let client = zk.connect(Duration::from_millis(600));
+    let client = zk.connect(Duration::from_secs(3));
     let session = Session::from_client(client.clone()).unwrap();
     let directory = LockDirectory::new(&session, DIR).unwrap();
     (0..100).for_each(|_| drop(zk.create_sequential(DIR, "x-lock-", None)));

@@ -79,6 +79,7 @@ fn downgrade_makes_three_calls_and_sets_a_watch() {
     let zk = SimulatedZooKeeper::new();
     let fixture = Fixture::join(&zk);
     let writer = fixture.sharing().write().unwrap();
+    eventually("the writer watches its znode", || zk.calls(SimOperation::GetData) == 1);
     zk.clear_log();
     let _reader = writer.downgrade().unwrap();
     eventually("the reader watches its znode", || zk.calls(SimOperation::GetData) == 1);
@@ -226,7 +227,7 @@ fn downgrade_fails_when_the_session_ends_at_any_step() {
 #[test]
 fn stuck_downgrade_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join_for(&zk, Duration::from_millis(800));
+    let fixture = Fixture::join_for(&zk, Duration::from_secs(3));
     let writer = fixture.sharing().write().unwrap();
     fixture.client.swallow_next(SimOperation::Create, Effect::After);
     let failed = writer.downgrade().unwrap_err();

@@ -129,7 +129,7 @@ fn thread_that_waits_for_a_request_which_is_never_started_sees_its_end() {
 #[test]
 fn keep_alive_is_repeated_after_a_panic() {
     let zk = SimulatedZooKeeper::new();
-    let fixture = Fixture::join_for(&zk, Duration::from_secs(2));
+    let fixture = Fixture::join_for(&zk, Duration::from_secs(5));
     let guard = fixture.blocking().lock().unwrap();
     for when in [Effect::Before, Effect::After] {
         panic_in_next(&fixture.client, SimOperation::SetData, when);

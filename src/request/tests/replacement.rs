@@ -92,7 +92,7 @@ fn create_under_way_at_the_loss_of_the_session_is_undone_on_the_next() {
 fn create_that_succeeds_after_the_session_was_replaced_is_undone() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let (session, clients) = replacing_session(&zk, Duration::from_millis(800));
+    let (session, clients) = replacing_session(&zk, Duration::from_secs(3));
     let client = next(&clients);
     // The lease ends in a partition, and the server does not receive the close.
     client.fail_next(SimOperation::Close, Effect::Before, ZkError::ConnectionLoss);

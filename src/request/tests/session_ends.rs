@@ -66,7 +66,7 @@ fn lock_on_an_ended_session_makes_no_request() {
 #[test]
 fn lease_ends_by_the_clock_without_contact() {
     let zk = SimulatedZooKeeper::new();
-    let timeout = Duration::from_millis(800);
+    let timeout = Duration::from_secs(3);
     let fixture = Fixture::join_for(&zk, timeout);
     let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap());

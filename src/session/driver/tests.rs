@@ -173,7 +173,7 @@ fn session_of_unknown_age_opens_before_its_lease_is_proven() {
 
 #[test]
 fn session_that_opened_slowly_is_not_suspended() {
-    let timeout = Duration::from_secs(2);
+    let timeout = Duration::from_secs(10);
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(timeout);
     client.set_reports_pings(false);

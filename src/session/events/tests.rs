@@ -1,12 +1,16 @@
 //! Tests of what hooks receive, and of how little harm a faulty hook does.
 
+use std::thread;
+
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::locks::{CohortLock, ReadWriteLock};
+use crate::locks::{CohortLock, CohortOptions, ReadWriteLock};
 use crate::tests::{deadline, eventually, logged, next, replacing_session};
-use crate::{BlockingWriteLock, Session, SessionState, WriteLock};
+use crate::{
+    BlockingWriteLock, CancelToken, ErrorReason, LockOptions, Session, SessionState, Wait, WriteLock,
+};
 
 const DIR: &str = "/locks/a";
 const LONG: Duration = Duration::from_secs(30);
@@ -84,9 +88,14 @@ fn waiter_reports_whom_it_waits_for_and_that_it_gives_up() {
     let (_other, of_holder, _) = session(&server);
     let holder = BlockingWriteLock::new(&of_holder, DIR).unwrap().lock().unwrap();
     let lock = BlockingWriteLock::new(&of_waiter, DIR).unwrap();
-    assert!(lock.try_lock_for(Duration::from_millis(10)).unwrap().is_none());
     let joined = Seen::Joined { waits_for: holder.id().to_owned(), ahead: Some(1) };
-    assert_eq!(next(&events), joined);
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.try_lock_for(Wait::forever().cancelled_by(&token)));
+        assert_eq!(next(&events), joined);
+        token.cancel();
+        assert_eq!(waiting.join().unwrap().unwrap_err().reason(), ErrorReason::Cancelled);
+    });
     assert_eq!(next(&events), Seen::GaveUp(None));
 
     let waiting = WriteLock::new(&of_waiter, DIR).unwrap();
@@ -123,7 +132,8 @@ fn loss_of_the_session_and_its_replacement_are_reported() {
 fn cohort_lock_reports_what_it_hands_over() {
     let server = SimulatedZooKeeper::new();
     let (_client, session, events) = session(&server);
-    let lock = CohortLock::new(&session, DIR).unwrap();
+    let kept_long = CohortOptions::new().keep_for(LONG);
+    let lock = CohortLock::with_options(&session, DIR, LockOptions::new(), kept_long).unwrap();
     drop(lock.lock().unwrap());
     drop(lock.lock().unwrap());
     assert!(matches!(next(&events), Seen::Acquired(_)));

@@ -46,7 +46,7 @@ fn end_of_the_lease_is_a_loss() {
 fn end_of_the_lease_wakes_on_a_callback_thread() {
     begin();
     let server = SimulatedZooKeeper::new();
-    let client = server.connect(Duration::from_millis(500));
+    let client = server.connect(Duration::from_secs(3));
     let session = Session::from_client(client.clone()).unwrap();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();

@@ -9,8 +9,9 @@ use super::four_letter;
 use crate::connection::ConnectionArgs;
 use crate::failure::{DENIED, Failure, UNAVAILABLE, code_of, describe};
 
-/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
+/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less. A shorter
+/// time would not suffice for the round trips to a distant server.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// How long to wait for a server to accept a connection, and to serve a second one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -116,11 +117,11 @@ impl Target {
             probe.mode = "serves".to_owned();
         }
         // Each session asks for the tick in this way, on a second connection.
-        match probe.target.open(connection, address, SHORTEST_TIMEOUT, Wait::timeout(CONNECT_TIMEOUT))? {
+        match probe.target.open(connection, address, SHORT_TIMEOUT, Wait::timeout(CONNECT_TIMEOUT))? {
             Ok(second) => {
                 // The shortest timeout is two ticks, unless minSessionTimeout is set.
-                let tick = Some(second.session_timeout() / 2).filter(|tick| *tick >= SHORTEST_TIMEOUT);
-                probe.tick = probe.tick.or(tick);
+                let shortest = Some(second.session_timeout()).filter(|granted| *granted > SHORT_TIMEOUT);
+                probe.tick = probe.tick.or(shortest.map(|shortest| shortest / 2));
                 second.close();
             }
             Err(refusal) => probe.refusal = Some(refusal.message),

@@ -1,6 +1,7 @@
 //! `zklock doctor`, TLS and SASL.
 
 use std::fs;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::CreateMode;
@@ -8,6 +9,7 @@ use zookeeper_recipes_lock::client::CreateMode;
 use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
 use crate::support::ensemble::Ensemble;
+use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
 use crate::support::test_server;
 use crate::support::wait::eventually_some;
@@ -27,6 +29,14 @@ fn healthy_server_is_well() {
     assert!(cells[2].starts_with("3."), "{}", ended.out);
     assert_eq!(cells[3..], ["standalone", "20s", "0.5s"], "{}", ended.out);
     assert!(ended.out.contains("not checked: jute.maxbuffer"), "{}", ended.out);
+    assert!(ended.out.ends_with("all is well\n"), "{}", ended.out);
+}
+
+#[test]
+fn distant_server_is_well() {
+    let relay = Relay::with_delay(("127.0.0.1", server::shared().port()), Duration::from_millis(60));
+    let ended = doctor(&relay.connect_string(), &[]);
+    ended.assert_succeeded();
     assert!(ended.out.ends_with("all is well\n"), "{}", ended.out);
 }
 

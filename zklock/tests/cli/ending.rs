@@ -425,7 +425,7 @@ fn nothing_of_a_command_is_seen_after_the_next_owner_in_a_storm_of_outages() {
         "trap '' TERM; n=$1; [ $n = 0 ] || setsid sh -c \"$0\" \"$0\" $((n - 1)) &
         while [ -d {is_running} ]; do echo $ZKLOCK_FENCING_TOKEN $n >>{beats}; sleep 0.02; done"
     );
-    let options = ["--quiet", "--session-timeout", "3s", "--grace", "300ms"];
+    let options = ["--quiet", "--session-timeout", "6s", "--grace", "300ms"];
     let script = "timeout 1000 sh -c \"$0\" \"$0\" 3 & wait";
     let relays = [(); 2].map(|()| Relay::to(("127.0.0.1", fixture.server.port())));
     let start = |relay: &Relay| {

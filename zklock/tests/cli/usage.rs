@@ -54,7 +54,7 @@ fn unreachable_servers_are_one_line_and_69() {
             &["reap", "--older-than", "1d", "/a"],
             &["run", "/a", "true"],
         ] {
-            let args = [&["--session-timeout", "300ms"], args].concat();
+            let args = [&["--session-timeout", "1s"], args].concat();
             run(command(connect, &args)).assert_failed(69, why);
         }
     }
@@ -163,7 +163,7 @@ fn wrong_arguments_of_a_subcommand_are_found_before_connecting() {
 #[test]
 fn empty_identity_in_the_environment_is_none() {
     let with_identity = |value: &str| {
-        let mut program = command("127.0.0.1:1", &["who", "/a", "--session-timeout", "300ms"]);
+        let mut program = command("127.0.0.1:1", &["who", "/a", "--session-timeout", "1s"]);
         program.env("ZK_AUTH", value);
         run(program)
     };

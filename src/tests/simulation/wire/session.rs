@@ -28,6 +28,8 @@ pub(in crate::tests::simulation) struct Wired {
     was_opened: bool,
     /// The connection that has the session. `None` before the session is opened, and after it has expired.
     pub(super) owner: Option<i64>,
+    /// When that connection got the session.
+    owned_since: Moment,
     /// The server of that connection. The leader knows only the server, not the connection.
     pub(super) owned_by: usize,
     /// Of the servers that could report to the leader, the one that last heard from the session, and when.
@@ -96,6 +98,7 @@ impl Wired {
             authenticates,
             was_opened: false,
             owner: None,
+            owned_since: now,
             owned_by: 0,
             heard_by: 0,
             last_touch: now,
@@ -118,10 +121,13 @@ impl Wired {
         self.disturbed_at = self.disturbed_at.max(until);
     }
 
-    /// Records a fault of a connection. If the connection has the session, the client finds another server in time. If
-    /// not, the client has already lost time on an earlier connection, and may be too late.
+    /// Records a fault of a connection. If the connection has had the session for a while, the client finds another
+    /// server in time. If not, the client has already lost time on earlier connections, may have become patient with
+    /// slow servers, and may be too late.
     pub(super) fn disturb_attempt(&mut self, connection: i64, now: Moment) {
-        if self.owner != Some(connection) {
+        // A third is for an attempt to authenticate and an answered ping.
+        let is_settled = self.owner == Some(connection) && now.since(self.owned_since) >= self.requested / 3;
+        if !is_settled {
             self.clear_since = now;
         }
     }
@@ -194,7 +200,7 @@ impl World {
         state.clients[number].link.stall = None;
         state.report_connection(number, former, now);
         let wired = state.clients[number].wired_mut();
-        wired.owner = Some(transport.peer.number);
+        (wired.owner, wired.owned_since) = (Some(transport.peer.number), now);
         (wired.owned_by, wired.heard_by) = (transport.server, transport.server);
         wired.last_touch = now;
     }
