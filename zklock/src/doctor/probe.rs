@@ -9,8 +9,8 @@ use super::four_letter;
 use crate::connection::ConnectionArgs;
 use crate::failure::{DENIED, Failure, UNAVAILABLE, code_of, describe};
 
-/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less. A shorter
-/// time would not suffice for the round trips to a distant server.
+/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less. A
+/// shorter time would not suffice for the round trips to a distant server.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// How long to wait for a server to accept a connection, and to serve a second one.
