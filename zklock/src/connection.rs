@@ -145,7 +145,8 @@ impl ConnectionArgs {
 
     /// The chroot of the connect string, or an empty string.
     pub(crate) fn chroot(&self) -> &str {
-        self.connect.find('/').map_or("", |start| &self.connect[start..])
+        let connect = self.connect.trim();
+        connect.find('/').map_or("", |start| &connect[start..])
     }
 
     /// Returns whether connections are encrypted.

@@ -58,6 +58,9 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
         (0, 0) => return Ok(()),
         _ if is_semaphore(&zookeeper.get_children(dir)?) => format!("it is a semaphore: see {dir}/leases"),
         (0, bytes) => format!("it has {bytes} bytes of data and no children"),
+        (1, _) if zookeeper.get_children(dir)? == ["done"] => {
+            "it is the key of a finished 'zklock once'".to_owned()
+        }
         (1, _) => "its child is not a request".to_owned(),
         (children, _) => format!("none of its {children} children is a request"),
     };

@@ -55,18 +55,20 @@ pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
     splits
 }
 
-/// Returns a warning for each fault. `stated` is the longest tick that the user has stated.
-pub(super) fn findings(probes: &[Probe], stated: Option<Duration>) -> Vec<String> {
+/// Returns a warning for each fault. `stated` is the longest tick that the user has stated, and `asked` the session
+/// timeout that zklock asks for.
+pub(super) fn findings(probes: &[Probe], stated: Option<Duration>, asked: Duration) -> Vec<String> {
     let mut findings = splits(probes);
     for server in with_mode(probes, "not serving") {
         findings.push(format!(
-            "{server} does not serve, because it is in contact with too few servers of its ensemble: start the other \
-             servers, or check the network between them"
+            "{server} does not serve: it is starting, or is in contact with too few servers of its ensemble, or leads with \
+             leaderServes=no; start the other servers, or check the network between them"
         ));
     }
     findings.extend(flawed_releases(probes));
     findings.extend(probes.iter().filter(|_| stated.is_none()).filter_map(refusal));
-    findings.extend(probes.iter().filter_map(|probe| timing(probe, stated)));
+    findings.extend(probes.iter().filter_map(|probe| timing(probe, stated, asked)));
+    findings.extend(longer_tick(probes, stated));
     findings
 }
 
@@ -109,6 +111,32 @@ fn flaw_of(version: &str) -> Option<String> {
     (release < SOUND).then(|| format!("{version}: {}", issues.join(", ")))
 }
 
+/// Returns the tick that a session assumes at a server.
+fn assumed_tick(probe: &Probe, stated: Option<Duration>) -> Option<Duration> {
+    if probe.refusal.is_some() {
+        return stated.or(probe.granted.map(|granted| granted / 2));
+    }
+    Some(probe.measured_tick.unwrap_or_default().max(stated.unwrap_or(DEFAULT_TICK)))
+}
+
+/// Returns a warning if a tick lasts longer than a session assumes.
+fn longer_tick(probes: &[Probe], stated: Option<Duration>) -> Option<String> {
+    let ticks = probes.iter().filter_map(|probe| Some((probe.tick?, assumed_tick(probe, stated)?)));
+    let (longest, assumed) = ticks.filter(|(tick, assumed)| tick > assumed).max()?;
+    let (longest, assumed) = (show_duration(longest), show_duration(assumed));
+    Some(format!(
+        "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
+         SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"
+    ))
+}
+
+/// Returns a note if the tick could not be measured.
+pub(super) fn unmeasured(probe: &Probe) -> Option<String> {
+    (probe.is_distant && probe.tick.is_none()).then(|| {
+        format!("not checked: the tick of {}, which is too far away to measure it here", probe.target.name())
+    })
+}
+
 /// Returns a note if the server refuses a second connection, but the user has stated the tick.
 pub(super) fn harmless_refusal(probe: &Probe, stated: Option<Duration>) -> Option<String> {
     let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(stated?));
@@ -129,25 +157,30 @@ fn refusal(probe: &Probe) -> Option<String> {
 }
 
 /// Returns a warning if the tick is not known, or the session timeout is too short for it.
-fn timing(probe: &Probe, stated: Option<Duration>) -> Option<String> {
+fn timing(probe: &Probe, stated: Option<Duration>, asked: Duration) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
-    let Some(tick) = probe.tick.or(stated) else {
-        // If the second connection was refused, the tick could not be measured, and another warning says so.
-        return probe.refusal.is_none().then(|| format!(
+    if stated.is_none() && probe.refusal.is_some() {
+        // The session assumes half of its timeout, as another warning says.
+        return None;
+    }
+    if probe.tick.or(stated).is_none() {
+        return (!probe.is_distant).then(|| format!(
             "the tick of {name} is not known, because its minSessionTimeout is too short to show it; a session \
              assumes {}, so if the tick is longer, a lock can have two owners when a server dies: leave \
              minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --max-tick, \
              SessionBuilder::max_tick)",
             show_duration(DEFAULT_TICK)
         ));
-    };
-    (granted < tick * 3).then(|| {
+    }
+    let assumed = assumed_tick(probe, stated)?;
+    let remedy = if granted < asked { "raise maxSessionTimeout to" } else { "ask for" };
+    (granted < assumed * 3).then(|| {
         format!(
-            "{name} grants a session timeout of {}, which is less than three of its ticks ({}), so a reconnect can \
-             cost a lock: ask for {} or more",
+            "{name} grants a session timeout of {}, which is less than three of the ticks that a session assumes there \
+             ({}), so a reconnect can cost a lock: {remedy} {} or more",
             show_duration(granted),
-            show_duration(tick),
-            show_duration(tick * 3)
+            show_duration(assumed),
+            show_duration(assumed * 3)
         )
     })
 }
@@ -157,6 +190,8 @@ mod tests {
     use super::*;
     use crate::doctor::probe::Target;
 
+    const ASKED: Duration = Duration::from_secs(20);
+
     fn probe(server: &str, mode: &str) -> Probe {
         Probe {
             target: Target::named(server),
@@ -164,6 +199,8 @@ mod tests {
             mode: mode.to_owned(),
             granted: Some(Duration::from_secs(20)),
             tick: Some(Duration::from_secs(2)),
+            measured_tick: Some(Duration::from_secs(2)),
+            is_distant: false,
             failure: None,
             is_denied: false,
             refusal: None,
@@ -171,18 +208,18 @@ mod tests {
     }
 
     fn only_finding(probes: &[Probe]) -> String {
-        let findings = findings(probes, None);
+        let findings = findings(probes, None, ASKED);
         assert_eq!(findings.len(), 1, "{findings:?}");
         findings[0].clone()
     }
 
     #[test]
     fn sound_servers_have_no_findings() {
-        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")], None), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "standalone"), probe("zk1", "standalone")], None, ASKED), [""; 0]);
         let ensemble = [probe("zk1", "follower"), probe("zk2", "leader"), probe("zk3", "observer")];
-        assert_eq!(findings(&ensemble, None), [""; 0]);
+        assert_eq!(findings(&ensemble, None, ASKED), [""; 0]);
         // The modes of these servers are not known.
-        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")], None), [""; 0]);
+        assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")], None, ASKED), [""; 0]);
     }
 
     #[test]
@@ -213,10 +250,10 @@ mod tests {
             let member = Probe { version: Some(version.to_owned()), ..probe("zk1", "leader") };
             match flaw {
                 Some(flaw) => assert!(only_finding(&[member]).contains(&format!("({version}: {flaw})"))),
-                None => assert_eq!(findings(&[member], None), [""; 0], "{version}"),
+                None => assert_eq!(findings(&[member], None, ASKED), [""; 0], "{version}"),
             }
             let alone = Probe { version: Some(version.to_owned()), ..probe("zk1", "standalone") };
-            assert_eq!(findings(&[alone], None), [""; 0]);
+            assert_eq!(findings(&[alone], None, ASKED), [""; 0]);
         }
     }
 
@@ -232,17 +269,46 @@ mod tests {
 
     #[test]
     fn unsuitable_ticks_are_found() {
-        let found =
-            only_finding(&[Probe { granted: Some(Duration::from_secs(5)), ..probe("zk1", "standalone") }]);
-        assert!(found.contains("a session timeout of 5s") && found.contains("ask for 6s or more"), "{found}");
-        let unknown = [Probe { tick: None, ..probe("zk1", "standalone") }];
+        let short = [Probe { granted: Some(Duration::from_secs(5)), ..probe("zk1", "standalone") }];
+        for (asked, remedy) in [(5, "ask for 6s or more"), (20, "raise maxSessionTimeout to 6s or more")] {
+            let found = findings(&short, None, Duration::from_secs(asked)).concat();
+            assert!(found.contains("a session timeout of 5s") && found.contains(remedy), "{found}");
+        }
+        // A session assumes 2 s, even if the tick is shorter.
+        let tick = Some(Duration::from_millis(200));
+        let fast = [Probe { tick, measured_tick: tick, ..short[0].clone() }];
+        assert!(findings(&fast, None, ASKED).concat().contains("(2s)"));
+        assert_eq!(findings(&fast, tick, ASKED), [""; 0]);
+        let unknown = [Probe { tick: None, measured_tick: None, ..probe("zk1", "standalone") }];
         // The session timeout is 20 s.
-        assert_eq!(findings(&unknown, Some(Duration::from_secs(2))), [""; 0]);
-        assert!(findings(&unknown, Some(Duration::from_secs(7)))[0].contains("ask for 21s or more"));
+        assert_eq!(findings(&unknown, Some(Duration::from_secs(2)), ASKED), [""; 0]);
+        assert!(findings(&unknown, Some(Duration::from_secs(7)), ASKED)[0].contains("ask for 21s or more"));
         let found = only_finding(&unknown);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
         // Half of the session timeout is assumed only if a server refuses the second connection.
         assert!(found.contains("a session assumes 2s, so if the tick is longer"), "{found}");
+        let distant = [Probe { is_distant: true, ..unknown[0].clone() }];
+        assert_eq!(findings(&distant, None, ASKED), [""; 0]);
+        assert!(unmeasured(&distant[0]).unwrap().contains("too far away"));
+        assert_eq!(unmeasured(&unknown[0]), None);
+    }
+
+    #[test]
+    fn tick_that_is_longer_than_a_session_assumes_is_found() {
+        let tick = |tick, measured_tick| Probe {
+            tick: Some(Duration::from_secs(tick)),
+            measured_tick: Some(Duration::from_secs(measured_tick)),
+            ..probe("zk1", "standalone")
+        };
+        // By default, the minimum session timeout is two ticks, so sessions measure the tick.
+        assert_eq!(findings(&[tick(3, 3)], None, ASKED), [""; 0]);
+        let stated = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(findings(&[tick(3, 1)], stated(3), ASKED), [""; 0]);
+        assert_eq!(findings(&[tick(3, 4)], None, ASKED), [""; 0]);
+        let found = only_finding(&[tick(3, 1), tick(2, 2)]);
+        assert!(found.contains("a tick lasts 3s, but clients assume 2s at most"), "{found}");
+        let refusing = [Probe { refusal: Some("no session".to_owned()), ..tick(3, 3) }];
+        assert!(findings(&refusing, stated(1), ASKED)[0].contains("clients assume 1s at most"));
     }
 
     #[test]
@@ -251,7 +317,7 @@ mod tests {
             let refusal = Some("no session".to_owned());
             let probes = [Probe { tick, refusal, ..probe("zk1", "standalone") }];
             let stated = Some(Duration::from_secs(2));
-            assert_eq!(findings(&probes, stated), [""; 0]);
+            assert_eq!(findings(&probes, stated, ASKED), [""; 0]);
             assert!(harmless_refusal(&probes[0], stated).unwrap().contains("assumes a tick of 2s"));
             assert_eq!(harmless_refusal(&probes[0], None), None);
             let found = only_finding(&probes);

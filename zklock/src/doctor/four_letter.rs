@@ -15,9 +15,10 @@ pub(super) struct Status {
     /// `leader`, `follower`, `observer`, `standalone`, `read-only` or `not serving`.
     pub(super) mode: Option<String>,
     pub(super) tick: Option<Duration>,
+    pub(super) min_session_timeout: Option<Duration>,
 }
 
-/// Asks a server for its version, mode and tick. Whatever the server does not answer is `None`.
+/// Asks a server for its version, mode, tick and minimum session timeout. Whatever the server does not answer is `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
     let answer = |word| ask(address, word, TIMEOUT).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))
@@ -53,12 +54,12 @@ impl Status {
         let version = find(srvr, "Zookeeper version:");
         // The commit and the build date follow the version.
         let version = version.and_then(|version| Some(version.split(['-', ',']).next()?.to_owned()));
-        let tick = find(conf, "tickTime=").and_then(|tick| tick.parse().ok());
+        let millis = |name| find(conf, name)?.parse().ok().map(Duration::from_millis);
         let mode = match srvr.contains("not currently serving requests") {
             true => Some("not serving".to_owned()),
             false => find(srvr, "Mode:"),
         };
-        Status { version, mode, tick: tick.map(Duration::from_millis) }
+        Status { version, mode, tick: millis("tickTime="), min_session_timeout: millis("minSessionTimeout=") }
     }
 }
 
@@ -88,11 +89,12 @@ mod tests {
     fn version_mode_and_tick_are_found() {
         let srvr = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25\n\
                     Latency min/avg/max: 0/0.0/0\nZxid: 0x2\nMode: follower\nNode count: 5\n";
-        let conf = "clientPort=2181\ntickTime=2000\nmaxClientCnxns=60\n";
+        let conf = "clientPort=2181\ntickTime=2000\nmaxClientCnxns=60\nminSessionTimeout=5000\n";
         let status = Status::parse(srvr, conf);
         assert_eq!(status.version.as_deref(), Some("3.8.0"));
         assert_eq!(status.mode.as_deref(), Some("follower"));
         assert_eq!(status.tick, Some(Duration::from_secs(2)));
+        assert_eq!(status.min_session_timeout, Some(Duration::from_secs(5)));
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
     let session = connection.session()?;
     let checked = findings.check_session(&session, connection, &probes, args.dir.as_deref());
     session.close();
-    checked?;
     findings.show(args, &probes)?;
+    checked?;
     Ok(if findings.warnings.is_empty() { 0 } else { WARNINGS })
 }
 
@@ -136,7 +136,11 @@ impl Findings {
             if probe.mode == "read-only" {
                 self.warn(format!("{name} is read-only: no lock can be taken there"));
             } else if let Some(failure) = &probe.failure {
-                self.warn(format!("{name}: {failure}"));
+                let failure = format!("{name}: {failure}");
+                match probe.is_only_of_the_wrong_family(probes) {
+                    true => self.notes.push(failure),
+                    false => self.warn(failure),
+                }
             }
         }
         self.checked.push("the addresses");
@@ -161,23 +165,16 @@ impl Findings {
         self.notes.push(NOT_SHOWN.to_owned());
         let stated = connection.max_tick;
         self.notes.extend(probes.iter().filter_map(|probe| ensemble::harmless_refusal(probe, stated)));
-        self.warnings.extend(ensemble::findings(probes, stated));
+        self.notes.extend(probes.iter().filter_map(ensemble::unmeasured));
+        let asked = connection.session_timeout;
+        self.warnings.extend(ensemble::findings(probes, stated, asked));
         self.differences("session timeouts", probes.iter().filter_map(|probe| probe.granted));
         self.differences("ticks", probes.iter().filter_map(|probe| probe.tick));
-        let asked = connection.session_timeout;
         if let Some(granted) =
             probes.iter().filter_map(|probe| probe.granted).find(|granted| *granted != asked)
         {
             let (asked, granted) = (show_duration(asked), show_duration(granted));
             self.warn(format!("the servers grant a session timeout of {granted}, not the {asked} asked for"));
-        }
-        let longest = probes.iter().filter_map(|probe| probe.tick).max().unwrap_or_default();
-        if longest > connection.shortest_tick() {
-            let (longest, assumed) = (show_duration(longest), show_duration(connection.shortest_tick()));
-            self.warn(format!(
-                "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
-                 SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"
-            ));
         }
     }
 
@@ -212,7 +209,13 @@ impl Findings {
     ) -> Result<(), Failure> {
         let chroot = connection.chroot();
         let has_chroot = !chroot.trim_matches('/').is_empty();
-        if has_chroot && RecoverableZooKeeper::new(session, retry()).exists("/")?.is_none() {
+        // A chroot whose existence may not be asked for does exist.
+        let exists = RecoverableZooKeeper::new(session, retry()).exists("/").map(|stat| stat.is_some());
+        let is_missing = match exists {
+            Err(ref error) if error.reason() == ErrorReason::AccessDenied => false,
+            exists => !exists?,
+        };
+        if has_chroot && is_missing {
             self.warn(format!(
                 "the chroot {chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
             ));
@@ -232,7 +235,12 @@ impl Findings {
             return Ok(());
         }
         let queue = match queue::read(session, dir) {
-            Err(failure) if [NO_DIRECTORY, NO_LOCK].contains(&failure.code) => {
+            // The servers delete the directory of an idle lock.
+            Err(failure) if failure.code == NO_DIRECTORY => {
+                self.notes.push(failure.message);
+                return Ok(());
+            }
+            Err(failure) if failure.code == NO_LOCK => {
                 self.warn(failure.message);
                 return Ok(());
             }
@@ -274,6 +282,10 @@ impl Findings {
             }
             Err(error) => {
                 let why = format!("no znode can be created: {}", describe(&error));
+                if error.reason() == ErrorReason::Refused {
+                    // A quota, or a server under load, refuses the requests of locks, too.
+                    self.warn(why.clone());
+                }
                 self.notes.push(format!("not checked: the clock of the servers, because {why}"));
                 return self.note_uncompared(probes, &why);
             }
@@ -341,7 +353,7 @@ mod tests {
     use crate::args::Cli;
 
     use clap::Parser;
-    use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
+    use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedZooKeeper};
 
     #[test]
     fn clock_of_the_servers_that_differs_is_found() {
@@ -362,6 +374,19 @@ mod tests {
                 false => assert_eq!(found, [""; 0]),
             }
             assert!(findings.checked.contains(&"the clock of the servers"));
+        }
+    }
+
+    #[test]
+    fn quota_that_is_used_up_is_a_warning_and_a_denied_create_is_none() {
+        for (refusal, warnings) in [(ZkError::QuotaExceeded, 1), (ZkError::NoAuth, 0)] {
+            let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
+            let session = Session::from_client(client.clone()).unwrap();
+            (0..10).for_each(|_| client.fail_next(SimOperation::Create, Effect::Before, refusal));
+            let mut findings = Findings::default();
+            let Cli { connection, .. } = Cli::try_parse_from(["zklock", "doctor"]).unwrap();
+            findings.check_znode(&session, &connection, &[]);
+            assert_eq!((findings.warnings.len(), findings.notes.len()), (warnings, 1), "{findings:?}");
         }
     }
 }

@@ -9,15 +9,17 @@ use super::four_letter;
 use crate::connection::ConnectionArgs;
 use crate::failure::{DENIED, Failure, UNAVAILABLE, code_of, describe};
 
-/// A server that is asked for this timeout grants the shortest one that it allows, unless it allows even less. A
-/// shorter time would not suffice for the round trips to a distant server.
-const SHORT_TIMEOUT: Duration = Duration::from_millis(600);
+/// A server that is asked for one of these timeouts grants the shortest one that it allows, unless it allows even less.
+/// The first is too short for the round trips to a distant server, and the second for those to a very distant one.
+const SHORT_TIMEOUTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(600)];
+/// How long to wait for a session with each of these timeouts.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long to wait for a server to accept a connection, and to serve a second one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The server as in the connect string, with its port.
     pub(super) server: String,
@@ -29,14 +31,19 @@ pub(super) struct Target {
 }
 
 /// The findings about an address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Probe {
     pub(super) target: Target,
     pub(super) version: Option<String>,
     pub(super) mode: String,
     /// The session timeout that the server grants.
     pub(super) granted: Option<Duration>,
+    /// The tick that the server states, or else the measured one.
     pub(super) tick: Option<Duration>,
+    /// The tick that a session measures: half of the shortest session timeout that the server allows.
+    pub(super) measured_tick: Option<Duration>,
+    /// Whether the server is too far away for the short session that would show the tick.
+    pub(super) is_distant: bool,
     /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
     /// Whether the server refuses the credentials of the client.
@@ -86,6 +93,8 @@ impl Target {
             mode: "-".to_owned(),
             granted: None,
             tick: None,
+            measured_tick: None,
+            is_distant: false,
             failure: self.failure.clone(),
             is_denied: false,
             refusal: None,
@@ -102,6 +111,7 @@ impl Target {
             probe.version = status.version;
             probe.mode = status.mode.unwrap_or(probe.mode);
             probe.tick = status.tick;
+            probe.measured_tick = status.min_session_timeout.map(|shortest| shortest / 2);
         }
         let session =
             match probe.target.open(connection, address, connection.session_timeout, connection.wait())? {
@@ -113,19 +123,11 @@ impl Target {
                 }
             };
         probe.granted = Some(session.session_timeout());
-        if probe.mode == "-" {
+        if ["-", "not serving"].contains(&&*probe.mode) {
+            // A server that was starting does serve now.
             probe.mode = "serves".to_owned();
         }
-        // Each session asks for the tick in this way, on a second connection.
-        match probe.target.open(connection, address, SHORT_TIMEOUT, Wait::timeout(CONNECT_TIMEOUT))? {
-            Ok(second) => {
-                // The shortest timeout is two ticks, unless minSessionTimeout is set.
-                let shortest = Some(second.session_timeout()).filter(|granted| *granted > SHORT_TIMEOUT);
-                probe.tick = probe.tick.or(shortest.map(|shortest| shortest / 2));
-                second.close();
-            }
-            Err(refusal) => probe.refusal = Some(refusal.message),
-        }
+        probe.open_second_session(connection, address)?;
         session.close();
         Ok(probe)
     }
@@ -162,6 +164,43 @@ impl Target {
     }
 }
 
+impl Probe {
+    /// Opens a session beside the first one, as each session does to measure the tick.
+    fn open_second_session(
+        &mut self,
+        connection: &ConnectionArgs,
+        address: SocketAddr,
+    ) -> Result<(), Failure> {
+        let short = SHORT_TIMEOUTS.map(|timeout| (timeout, SHORT_WAIT));
+        for (asked, wait) in short.into_iter().chain([(connection.session_timeout, CONNECT_TIMEOUT)]) {
+            match self.target.open(connection, address, asked, Wait::timeout(wait))? {
+                Ok(second) => {
+                    let shortest = Some(second.session_timeout()).filter(|granted| *granted > asked);
+                    second.close();
+                    self.measured_tick = self.measured_tick.or(shortest.map(|shortest| shortest / 2));
+                    self.is_distant = !SHORT_TIMEOUTS.contains(&asked);
+                    self.refusal = None;
+                    break;
+                }
+                Err(refusal) => self.refusal = Some(refusal.message),
+            }
+        }
+        self.tick = self.tick.or(self.measured_tick);
+        Ok(())
+    }
+
+    /// Returns whether other addresses of the same server serve, and all of them are of another family (IPv4 or IPv6).
+    /// Sessions use those.
+    pub(super) fn is_only_of_the_wrong_family(&self, probes: &[Probe]) -> bool {
+        let family = |probe: &Probe| probe.target.address.map(|address| address.is_ipv4());
+        let serving = probes
+            .iter()
+            .filter(|probe| probe.granted.is_some() && probe.target.server == self.target.server);
+        let mut serving = serving.peekable();
+        serving.peek().is_some() && serving.all(|other| family(other) != family(self))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +211,28 @@ mod tests {
     fn help_names_the_longest_wait_for_an_address() {
         let wait = show_duration(CONNECT_TIMEOUT);
         assert!(help_of("doctor").contains(&format!("waits at most {wait} for each connection")));
+    }
+
+    #[test]
+    fn address_of_a_family_that_no_session_needs_is_known() {
+        let at = |address: &str, serves: bool| Probe {
+            target: Target { address: address.parse().ok(), ..Target::named("zk1:2181") },
+            version: None,
+            mode: "-".to_owned(),
+            granted: serves.then_some(CONNECT_TIMEOUT),
+            tick: None,
+            measured_tick: None,
+            is_distant: false,
+            failure: (!serves).then(|| "unreachable".to_owned()),
+            is_denied: false,
+            refusal: None,
+        };
+        let wrong = |probes: &[Probe]| probes[0].is_only_of_the_wrong_family(probes);
+        let failed = at("[::1]:2181", false);
+        assert!(wrong(&[failed.clone(), at("10.0.0.1:2181", true)]));
+        assert!(!wrong(&[failed.clone(), at("10.0.0.1:2181", false)]));
+        assert!(!wrong(&[failed.clone(), at("10.0.0.1:2181", true), at("[::2]:2181", true)]));
+        let other = Probe { target: Target::named("zk2:2181"), ..at("10.0.0.1:2181", true) };
+        assert!(!wrong(&[failed, other]), "the address of another server");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::program::{Ended, Fixture, Program, file};
+use crate::program::{Ended, Fixture, Program, file, zklock};
 use crate::support::wait::eventually;
 
 impl Fixture {
@@ -30,6 +30,8 @@ fn command_runs_once_for_a_key() {
     assert!(again.err.contains("'a' was run by "), "{again:?}");
     let quiet = fixture.once(&["--key", "a", "--quiet"], "echo ran").end();
     assert_eq!((quiet.code, quiet.err.as_str()), (79, ""), "{quiet:?}");
+    let who = zklock(fixture.server, &["who", &format!("{}/a", fixture.dir)]);
+    who.assert_failed(65, "it is the key of a finished 'zklock once'");
     fixture.once(&["--key", "b"], "echo ran").end().assert_code_and_out(0, "ran\n");
 }
 
