@@ -25,8 +25,10 @@ use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
-/// How long [`RunOnce::forget`] waits for the lock of a key before it checks again whether the key is marked.
+/// How long [`RunOnce::forget`] waits for the lock of a key before it checks again whether the key is marked. The time
+/// doubles with each wait, because to acquire even a free lock takes longer if the servers are slow.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const MAX_LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The rule for jobs that fail or are interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -324,6 +326,7 @@ impl RunOnce {
             let present = self.retry(&key, || self.read_latest(&key))?;
             Ok(present.is_none_or(|present| present.czxid != marker.czxid))
         };
+        let mut time = LOOK_AGAIN;
         loop {
             // While the writer of the marker holds the lock, it may write another marker, but only at a higher version.
             let writer = match marker.id.as_str() {
@@ -335,7 +338,8 @@ impl RunOnce {
                     return Ok(true);
                 }
             }
-            let wait = Wait::until_moment(self.support.session().core().now().after(LOOK_AGAIN));
+            let wait = Wait::until_moment(self.support.session().core().now().after(time));
+            time = (2 * time).min(MAX_LOOK_AGAIN);
             let guard = self.lock_of(&key).try_lock_for(&wait)?;
             let is_forgotten = is_gone().and_then(|is_gone| match &guard {
                 Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard), None),

@@ -135,6 +135,12 @@ pub(super) fn pause_after(unanswered: u32, session_timeout: Duration) -> Duratio
     session_timeout * 2_u32.pow(unanswered.saturating_sub(1).min(MAX_PROBE_DOUBLINGS))
 }
 
+/// Returns how long the next probe may take after this many unanswered ones in a row. The session that it opens is a
+/// transaction, so slow servers need time.
+pub(super) fn probe_time(unanswered: u32, session_timeout: Duration) -> Duration {
+    session_timeout / 4 * 2_u32.pow(unanswered.min(2))
+}
+
 impl IoThread {
     /// Runs until the session has ended.
     pub(super) fn run(mut self) {
@@ -593,7 +599,7 @@ impl IoThread {
                 self.log_target,
                 Level::Warn,
                 "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
-                 check its limit of connections (maxClientCnxns), and the setting max_tick"
+                 check its limit of connections (maxClientCnxns), whether it is slow, and the setting max_tick"
             );
         }
     }
@@ -612,8 +618,8 @@ impl IoThread {
 
     fn begin_probe(&mut self, target: Destination, now: Moment) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
+        let deadline = now.after(probe_time(self.notes.unanswered, session_timeout));
         self.notes.unanswered += 1;
-        let deadline = now.after(session_timeout / 4);
         match self.connect(target, PROBE) {
             Ok(transport) => {
                 let closes = self.authenticator.is_none();

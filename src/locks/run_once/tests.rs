@@ -562,6 +562,17 @@ fn key_is_forgotten_while_its_job_runs() {
 }
 
 #[test]
+fn key_is_forgotten_however_slow_the_servers_are() {
+    let fixture = Fixture::new(Repeat::Never);
+    assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+    // To acquire the lock takes two calls.
+    fixture.client.delay(Duration::from_millis(700));
+    let jobs = fixture.jobs.clone();
+    let forgotten = in_background(move || jobs.forget("a"));
+    assert!(next(&forgotten).unwrap());
+}
+
+#[test]
 fn key_is_forgotten_after_the_lock_of_another_was_released() {
     let fixture = Fixture::new(Repeat::Never);
     assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));

@@ -15,7 +15,10 @@ const SHORT_TIMEOUTS: [Duration; 2] = [Duration::from_millis(100), Duration::fro
 /// How long to wait for a session with each of these timeouts.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// How long to wait for a server to accept a connection, and to serve a second one.
+/// How long to wait for a session with the usual timeout, if there is none with a short one.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long to wait for a server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An address to probe.
@@ -172,7 +175,7 @@ impl Probe {
         address: SocketAddr,
     ) -> Result<(), Failure> {
         let short = SHORT_TIMEOUTS.map(|timeout| (timeout, SHORT_WAIT));
-        for (asked, wait) in short.into_iter().chain([(connection.session_timeout, CONNECT_TIMEOUT)]) {
+        for (asked, wait) in short.into_iter().chain([(connection.session_timeout, LAST_WAIT)]) {
             match self.target.open(connection, address, asked, Wait::timeout(wait))? {
                 Ok(second) => {
                     let shortest = Some(second.session_timeout()).filter(|granted| *granted > asked);

@@ -9,7 +9,7 @@ use super::*;
 use crate::Granted;
 use crate::Verbs;
 use crate::codec::{ConnectRequest, Control, Request};
-use crate::driver::pause_after;
+use crate::driver::{pause_after, probe_time};
 use crate::tests::{eventually, next};
 
 /// Returns the report delay on a server with this minimum session timeout, which is two ticks.
@@ -150,6 +150,32 @@ fn tick_that_was_revealed_after_an_unanswered_probe_is_known_on_the_next_connect
 fn pause_after_unanswered_probes_doubles_seven_times() {
     let pauses = [1, 2, 3, 7, 8, 9, u32::MAX].map(|unanswered| pause_after(unanswered, LONG));
     assert_eq!(pauses, [1, 2, 4, 64, 128, 128, 128].map(|factor| LONG * factor));
+}
+
+#[test]
+fn probes_may_take_a_quarter_then_a_half_and_then_the_whole_of_the_session_timeout() {
+    let times = [0, 1, 2, 3, u32::MAX].map(|unanswered| probe_time(unanswered, LONG));
+    assert_eq!(times, [LONG / 4, LONG / 2, LONG, LONG, LONG]);
+}
+
+/// A slow server is no server that refuses the second connection.
+#[test]
+fn probe_whose_answer_takes_half_the_session_timeout_is_answered_in_the_end() {
+    const GRANTED_MS: u64 = 2000;
+    let server = Server::with(|mut client| {
+        let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
+        let is_probe = request.timeout_ms == 1;
+        if is_probe {
+            std::thread::sleep(Duration::from_millis(GRANTED_MS) / 2);
+        }
+        let timeout = if is_probe { MIN_TIMEOUT_MS } else { GRANTED_MS as i32 };
+        client.write(&accepted(timeout, SESSION));
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
+    });
+    let connection = connect(&server.address());
+    let tick = Duration::from_millis(MIN_TIMEOUT_MS.unsigned_abs().into()) / 2;
+    let delay = Granted::new(Duration::from_millis(GRANTED_MS)).with_tick(tick).report_delay;
+    eventually("the probe is answered", || connection.granted().report_delay == delay);
 }
 
 #[test]
