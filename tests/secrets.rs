@@ -247,7 +247,7 @@ fn credentials_are_never_shown() {
     server.is_down.store(true, Ordering::SeqCst);
     server.disconnect();
     use_session(&session);
-    eventually("the outage is mentioned", || has_seen("no ZooKeeper server was reached"));
+    eventually("the outage is mentioned", || has_seen(&format!("tried {}", server.address)));
     server.refuses.store(true, Ordering::SeqCst);
     server.is_down.store(false, Ordering::SeqCst);
     eventually("the session is lost", || session.state() == SessionState::Lost);

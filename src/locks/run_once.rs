@@ -28,6 +28,7 @@ use crate::wait::Wait;
 /// How long [`RunOnce::forget`] waits for the lock of a key before it checks again whether the key is marked. The time
 /// doubles with each wait, because to acquire even a free lock takes longer if the servers are slow.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The longest of these waits.
 const MAX_LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The rule for jobs that fail or are interrupted.
@@ -307,7 +308,8 @@ impl RunOnce {
     /// stays.
     ///
     /// The marker is deleted under the lock of the key, which the call acquires unless the writer of the marker still
-    /// holds it. The call blocks while anybody else holds the lock and the marker exists.
+    /// holds it. The call blocks while anybody else holds the lock and the marker exists. It may take a minute to notice
+    /// that somebody else has deleted the marker.
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).

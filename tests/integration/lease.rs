@@ -163,8 +163,8 @@ fn frozen_server_does_not_delay_connecting_to_the_others() {
     for _ in 0..4 {
         let begun = Instant::now();
         let session = connect(&ensemble.connect_string(), LONG);
-        // It costs a sixth of the session timeout, and without an answer of another server the whole of it.
-        assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+        // The frozen server costs a sixth of the session timeout.
+        assert!(begun.elapsed() < LONG / 4, "{:?}", begun.elapsed());
         session.close();
     }
 }

@@ -53,14 +53,16 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
             format!("{dir} does not exist: nobody uses this lock, or the path is wrong"),
         ));
     };
+    let children = match stat.num_children {
+        0 => Vec::new(),
+        _ => zookeeper.get_children(dir)?,
+    };
     let why = match (stat.num_children, stat.data_length) {
         _ if ![0, CONTAINER].contains(&stat.ephemeral_owner) => "it belongs to a session".to_owned(),
         (0, 0) => return Ok(()),
-        _ if is_semaphore(&zookeeper.get_children(dir)?) => format!("it is a semaphore: see {dir}/leases"),
         (0, bytes) => format!("it has {bytes} bytes of data and no children"),
-        (1, _) if zookeeper.get_children(dir)? == ["done"] => {
-            "it is the key of a finished 'zklock once'".to_owned()
-        }
+        _ if is_semaphore(&children) => format!("it is a semaphore: see {dir}/leases"),
+        (1, _) if children == ["done"] => "it is a key of 'zklock once', and marked".to_owned(),
         (1, _) => "its child is not a request".to_owned(),
         (children, _) => format!("none of its {children} children is a request"),
     };

@@ -231,10 +231,8 @@ impl Connection {
         let named = || servers.to_string();
         let mut outcome = await_either(&contact, deadline, cancelled);
         if outcome.is_none() && !is_disconnected(cancelled) {
-            // A server's refusal is a better explanation than the failure to reach the other servers. If the thread has
-            // ended meanwhile, the machine is gone, and `contact` has the outcome.
             let refusal = connection.shared.lock().refusal();
-            outcome = contact.try_recv().ok().or(refusal.map(Err));
+            outcome = outcome_at_the_deadline(refusal, &contact);
         }
         let tried = match outcome {
             Some(Ok(())) => return Ok(Arc::new(connection)),
@@ -470,6 +468,16 @@ impl fmt::Debug for Connection {
 type FirstContact = std::result::Result<(), SessionLoss>;
 
 /// Waits for a value. Returns `None` at the deadline, on cancellation, or if the sender is gone.
+/// Returns what explains best why there is no contact. A server's refusal is a better explanation than the failure to
+/// reach the other servers. If the I/O thread has ended before it was asked for a `refusal`, its machine was gone, and
+/// `contact` has the outcome.
+fn outcome_at_the_deadline(
+    refusal: Option<SessionLoss>,
+    contact: &Receiver<FirstContact>,
+) -> Option<FirstContact> {
+    contact.try_recv().ok().or(refusal.map(Err))
+}
+
 fn await_either<T>(
     awaited: &Receiver<T>,
     deadline: Option<Instant>,
@@ -485,4 +493,19 @@ fn await_either<T>(
 
 fn is_disconnected(channel: &Receiver<Infallible>) -> bool {
     channel.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_is_the_outcome_at_the_deadline_whether_or_not_the_thread_has_ended() {
+        let (outcome, contact) = bounded(1);
+        let refused = SessionLoss::SaslRefused;
+        assert_eq!(outcome_at_the_deadline(None, &contact), None);
+        assert_eq!(outcome_at_the_deadline(Some(refused), &contact), Some(Err(refused)));
+        outcome.send(Err(refused)).unwrap();
+        assert_eq!(outcome_at_the_deadline(None, &contact), Some(Err(refused)));
+    }
 }

@@ -83,8 +83,8 @@ fn connect_error(servers: &str, options: &ConnectionOptions) -> String {
     connect_within(options.session_timeout, servers, options).unwrap_err().to_string()
 }
 
-/// Tries to connect within a session timeout, and returns the error if it is as expected. Otherwise, it tries again with
-/// a longer timeout: on a busy machine, the last attempt of a short time may fail in another way.
+/// Tries to connect within a session timeout, and returns the error if it is as expected. Otherwise, tries again with a
+/// longer timeout: on a busy machine, the last attempt of a short time may fail in another way.
 #[track_caller]
 fn error_in_some_time<E: ToString>(
     session_timeout: Duration,

@@ -133,7 +133,10 @@ fn longer_tick(probes: &[Probe], stated: Option<Duration>) -> Option<String> {
 /// Returns a note if the tick could not be measured.
 pub(super) fn unmeasured(probe: &Probe) -> Option<String> {
     (probe.is_distant && probe.tick.is_none()).then(|| {
-        format!("not checked: the tick of {}, which is too far away to measure it here", probe.target.name())
+        format!(
+            "not checked: the tick of {}, which is too far away, or too slow, to measure it here",
+            probe.target.name()
+        )
     })
 }
 
@@ -163,8 +166,8 @@ fn timing(probe: &Probe, stated: Option<Duration>, asked: Duration) -> Option<St
         // The session assumes half of its timeout, as another warning says.
         return None;
     }
-    if probe.tick.or(stated).is_none() {
-        return (!probe.is_distant).then(|| format!(
+    if probe.tick.or(stated).is_none() && !probe.is_distant {
+        return Some(format!(
             "the tick of {name} is not known, because its minSessionTimeout is too short to show it; a session \
              assumes {}, so if the tick is longer, a lock can have two owners when a server dies: leave \
              minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --max-tick, \
@@ -174,13 +177,13 @@ fn timing(probe: &Probe, stated: Option<Duration>, asked: Duration) -> Option<St
     }
     let assumed = assumed_tick(probe, stated)?;
     let remedy = if granted < asked { "raise maxSessionTimeout to" } else { "ask for" };
-    (granted < assumed * 3).then(|| {
+    (granted < assumed.saturating_mul(3)).then(|| {
         format!(
             "{name} grants a session timeout of {}, which is less than three of the ticks that a session assumes there \
              ({}), so a reconnect can cost a lock: {remedy} {} or more",
             show_duration(granted),
             show_duration(assumed),
-            show_duration(assumed * 3)
+            show_duration(assumed.saturating_mul(3))
         )
     })
 }
@@ -291,6 +294,10 @@ mod tests {
         assert_eq!(findings(&distant, None, ASKED), [""; 0]);
         assert!(unmeasured(&distant[0]).unwrap().contains("too far away"));
         assert_eq!(unmeasured(&unknown[0]), None);
+        let distant = [Probe { granted: Some(Duration::from_secs(4)), ..distant[0].clone() }];
+        assert!(only_finding(&distant).contains("raise maxSessionTimeout to 6s or more"));
+        let longest = Some(Duration::MAX);
+        assert!(findings(&unknown, longest, ASKED)[0].contains("less than three"));
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub(super) struct Status {
     pub(super) min_session_timeout: Option<Duration>,
 }
 
-/// Asks a server for its version, mode, tick and minimum session timeout. Whatever the server does not answer is `None`.
+/// Asks a server for its version, mode, tick and minimum session timeout. Whatever the server does not answer is
+/// `None`.
 pub(super) fn status(address: SocketAddr) -> Status {
     let answer = |word| ask(address, word, TIMEOUT).unwrap_or_default();
     Status::parse(&answer("srvr"), &answer("conf"))

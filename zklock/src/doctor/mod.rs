@@ -57,9 +57,14 @@ pub(crate) fn doctor(connection: &ConnectionArgs, args: &DoctorArgs) -> Result<u
         let code = if probes.iter().all(|probe| probe.is_denied) { DENIED } else { UNAVAILABLE };
         return Err(Failure::new(code, format!("no server serves this client: {}", connection.connect)));
     }
-    let session = connection.session()?;
-    let checked = findings.check_session(&session, connection, &probes, args.dir.as_deref());
-    session.close();
+    let checked = connection.session().and_then(|session| {
+        let checked = findings.check_session(&session, connection, &probes, args.dir.as_deref());
+        session.close();
+        checked
+    });
+    if let Err(failure) = &checked {
+        findings.warn(format!("the checks have ended early: {}", failure.message));
+    }
     findings.show(args, &probes)?;
     checked?;
     Ok(if findings.warnings.is_empty() { 0 } else { WARNINGS })
@@ -136,10 +141,11 @@ impl Findings {
             if probe.mode == "read-only" {
                 self.warn(format!("{name} is read-only: no lock can be taken there"));
             } else if let Some(failure) = &probe.failure {
-                let failure = format!("{name}: {failure}");
                 match probe.is_only_of_the_wrong_family(probes) {
-                    true => self.notes.push(failure),
-                    false => self.warn(failure),
+                    true => self
+                        .notes
+                        .push(format!("{name}: {failure}; sessions use the other addresses of this name")),
+                    false => self.warn(format!("{name}: {failure}")),
                 }
             }
         }
@@ -209,13 +215,14 @@ impl Findings {
     ) -> Result<(), Failure> {
         let chroot = connection.chroot();
         let has_chroot = !chroot.trim_matches('/').is_empty();
-        // A chroot whose existence may not be asked for does exist.
-        let exists = RecoverableZooKeeper::new(session, retry()).exists("/").map(|stat| stat.is_some());
-        let is_missing = match exists {
-            Err(ref error) if error.reason() == ErrorReason::AccessDenied => false,
-            exists => !exists?,
-        };
-        if has_chroot && is_missing {
+        let zookeeper = RecoverableZooKeeper::new(session, retry());
+        let is_missing = has_chroot
+            && match zookeeper.exists("/") {
+                // A chroot whose existence may not be asked for does exist.
+                Err(error) if error.reason() == ErrorReason::AccessDenied => false,
+                stat => stat?.is_none(),
+            };
+        if is_missing {
             self.warn(format!(
                 "the chroot {chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
             ));
@@ -224,8 +231,7 @@ impl Findings {
         }
         self.check_znode(session, connection, probes);
         let Some(dir) = dir else { return Ok(()) };
-        self.checked.push("the queue");
-        let stat = RecoverableZooKeeper::new(session, retry()).exists(dir)?;
+        let stat = zookeeper.exists(dir)?;
         let children = stat.map_or(0, |stat| stat.num_children);
         if children >= MANY_CHILDREN {
             self.warn(format!(
@@ -246,6 +252,7 @@ impl Findings {
             }
             queue => queue?,
         };
+        self.checked.push("the queue");
         let owners = LockInfo::owners(&queue).len();
         self.notes.push(match queue.first().map(|first| first.kind) {
             Some(LockKind::Permit) => format!("{dir}: permits held or waited for {}", queue.len()),

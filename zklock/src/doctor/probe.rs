@@ -45,7 +45,7 @@ pub(super) struct Probe {
     pub(super) tick: Option<Duration>,
     /// The tick that a session measures: half of the shortest session timeout that the server allows.
     pub(super) measured_tick: Option<Duration>,
-    /// Whether the server is too far away for the short session that would show the tick.
+    /// Whether the server is too far away, or too slow, for the short session that would show the tick.
     pub(super) is_distant: bool,
     /// The reason why no session could be opened.
     pub(super) failure: Option<String>,
@@ -181,7 +181,7 @@ impl Probe {
                     let shortest = Some(second.session_timeout()).filter(|granted| *granted > asked);
                     second.close();
                     self.measured_tick = self.measured_tick.or(shortest.map(|shortest| shortest / 2));
-                    self.is_distant = !SHORT_TIMEOUTS.contains(&asked);
+                    self.is_distant = asked != SHORT_TIMEOUTS[0] && shortest.is_none();
                     self.refusal = None;
                     break;
                 }
@@ -211,9 +211,11 @@ mod tests {
     use crate::spans::show_duration;
 
     #[test]
-    fn help_names_the_longest_wait_for_an_address() {
-        let wait = show_duration(CONNECT_TIMEOUT);
-        assert!(help_of("doctor").contains(&format!("waits at most {wait} for each connection")));
+    fn help_names_the_longest_waits_for_an_address() {
+        let [first, second] = [CONNECT_TIMEOUT, 2 * SHORT_WAIT + LAST_WAIT].map(show_duration);
+        let help = help_of("doctor");
+        assert!(help.contains(&format!("waits at most {first} for each connection")), "{help}");
+        assert!(help.contains(&format!("beside it, within {second}")), "{help}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zookeeper_recipes_lock::client::CreateMode;
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
 
 use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
@@ -157,7 +157,7 @@ fn session_timeout_of_two_ticks_is_a_warning() {
 
 /// This is the tick of a server whose configuration states none.
 #[test]
-fn tick_that_sessions_measure_is_none() {
+fn tick_that_sessions_measure_is_no_warning() {
     let options = ServerOptions { tick_time_ms: 3000, min_session_timeout_ms: 6000, ..Default::default() };
     let ended = zklock(&Server::with(options), &["doctor"]);
     ended.assert_succeeded();
@@ -240,6 +240,21 @@ fn missing_directory_is_that_of_a_free_lock_and_a_missing_chroot_is_a_warning() 
 }
 
 #[test]
+fn queue_that_may_not_be_read_hides_no_other_finding() {
+    let fixture = Fixture::new();
+    let create_only = [Acl::new(Permissions::CREATE | Permissions::DELETE, "world", "anyone")];
+    fixture.zookeeper().create(&fixture.dir, b"", &create_only, CreateMode::Persistent).unwrap();
+    let ended = fixture.zklock(&["doctor"]);
+    assert_eq!(ended.code, 77, "{ended:?}");
+    assert!(ended.out.contains("WARN: the checks have ended early: "), "{}", ended.out);
+    assert!(
+        ended.out.contains("the clock of the servers") && ended.out.ends_with("1 warning\n"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
 fn connections_are_encrypted() {
     let (authority, files) = (Authority::new(), Files::new());
     let identity = files.write_server_identity(&authority.issue(&["localhost"]));
@@ -263,6 +278,17 @@ fn connections_are_encrypted() {
     // The tick is half of the shortest session timeout that the server grants.
     assert!(ended.out.lines().nth(1).unwrap().ends_with("serves  20s      0.5s"), "{}", ended.out);
     assert!(ended.out.contains("\nnot checked: the release of localhost:"), "{}", ended.out);
+    for (delay_ms, tick, is_measured) in [(30, "0.5s", true), (100, "?", false)] {
+        let relay = Relay::with_delay(server.tls_connect_string(), Duration::from_millis(delay_ms));
+        let connect = relay.connect_string().replace("127.0.0.1", "localhost");
+        let doctor = || run(command(&connect, &[&["doctor"], &options[..]].concat()));
+        eventually_some("nothing is wrong", || {
+            let ended = doctor();
+            let is_noted = ended.out.contains("not checked: the tick of localhost:");
+            let has_tick = ended.out.lines().nth(1).is_some_and(|line| line.ends_with(tick));
+            (ended.code == 0 && has_tick && is_noted != is_measured).then_some(())
+        });
+    }
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "5s"]);
     run(untrusted).assert_failed(69, "certificate");
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);

@@ -31,7 +31,7 @@ fn command_runs_once_for_a_key() {
     let quiet = fixture.once(&["--key", "a", "--quiet"], "echo ran").end();
     assert_eq!((quiet.code, quiet.err.as_str()), (79, ""), "{quiet:?}");
     let who = zklock(fixture.server, &["who", &format!("{}/a", fixture.dir)]);
-    who.assert_failed(65, "it is the key of a finished 'zklock once'");
+    who.assert_failed(65, "it is a key of 'zklock once', and marked");
     fixture.once(&["--key", "b"], "echo ran").end().assert_code_and_out(0, "ran\n");
 }
 

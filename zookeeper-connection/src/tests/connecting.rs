@@ -283,10 +283,10 @@ fn healthy_server_is_found_among_ten_addresses_that_never_answer() {
     let options = ConnectionOptions::new(scaled(Duration::from_secs(8)));
     let begun = Instant::now();
     let connection = connect_with(&list.join(","), &options).unwrap();
-    // A tenth of a second for each address.
+    // Each address has a fortieth of the session timeout before the next one is tried as well.
     assert!(begun.elapsed() < options.session_timeout / 2, "{:?}", begun.elapsed());
     let events = events_of(&connection);
-    let reconnects = [0; 3].map(|_| {
+    let mut reconnects = [0; 5].map(|_| {
         let begun = Instant::now();
         server.disconnect();
         eventually("the disconnect is reported", || {
@@ -295,5 +295,7 @@ fn healthy_server_is_found_among_ten_addresses_that_never_answer() {
         while !is_connected(&next(&events)) {}
         begun.elapsed()
     });
-    assert!(*reconnects.iter().min().unwrap() < options.session_timeout / 8, "{reconnects:?}");
+    // The server that served last is the second.
+    reconnects.sort_unstable();
+    assert!(reconnects[2] < options.session_timeout / 16, "{reconnects:?}");
 }

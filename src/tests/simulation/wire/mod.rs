@@ -400,7 +400,7 @@ impl World {
         let mut state = self.state();
         let client = &mut state.clients[number];
         if std::mem::replace(&mut client.known_timeout, known) > known {
-            client.wired_mut().clear_since = now;
+            client.wired_mut().hinder(now);
         }
     }
 

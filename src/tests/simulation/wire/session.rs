@@ -37,7 +37,7 @@ pub(in crate::tests::simulation) struct Wired {
     last_touch: Moment,
     /// The last moment at which something other than a failed server kept the ensemble from hearing of the client, or
     /// at which the client could not know that its server was cut off from the ensemble. May lie ahead.
-    pub(super) clear_since: Moment,
+    clear_since: Moment,
     /// When the time limits of its calls last restarted, because something had held the calls up: for example,
     /// held-back bytes arrived, the process resumed, or a server recovered. May lie ahead.
     pub(super) disturbed_at: Moment,
@@ -102,7 +102,7 @@ impl Wired {
             owned_by: 0,
             heard_by: 0,
             last_touch: now,
-            clear_since: now,
+            clear_since: Moment::from_nanos(0),
             disturbed_at: now,
             requested: timeout,
             calls: Vec::new(),
@@ -117,8 +117,13 @@ impl Wired {
 
     /// Restarts the time limits at this moment, because until then the client cannot act or cannot be served.
     pub(in crate::tests::simulation) fn disturb(&mut self, until: Moment) {
-        self.clear_since = self.clear_since.max(until);
+        self.hinder(until);
         self.disturbed_at = self.disturbed_at.max(until);
+    }
+
+    /// Notes that something other than a failed server may keep the client from its ensemble until this moment.
+    pub(super) fn hinder(&mut self, until: Moment) {
+        self.clear_since = self.clear_since.max(until);
     }
 
     /// Records a fault of a connection. If the connection has had the session for a while, the client finds another
@@ -128,7 +133,7 @@ impl Wired {
         // A third is for an attempt to authenticate and an answered ping.
         let is_settled = self.owner == Some(connection) && now.since(self.owned_since) >= self.requested / 3;
         if !is_settled {
-            self.clear_since = now;
+            self.hinder(now);
         }
     }
 
@@ -214,11 +219,11 @@ impl World {
         let wired = state.clients[number].wired_mut();
         if is_deposed {
             // The client cannot know, and the ensemble learns nothing of it.
-            wired.clear_since = now;
+            wired.hinder(now);
             saw("request-to-deposed-server");
         } else if is_cut_off {
             // The client cannot know, and the leader learns of it only if the server reports again.
-            wired.clear_since = now;
+            wired.hinder(now);
             saw("request-to-a-server-without-its-leader");
             if wired.owned_by == server {
                 state.clients[number].record_activity(now, false);
@@ -278,7 +283,7 @@ impl World {
             || is_unknown
             || is_hindered
             || is_balanced
-            || clear_since > since
+            || clear_since >= since
             || known > granted
             || now < since.after(lasts)
         {
