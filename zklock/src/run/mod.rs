@@ -134,12 +134,12 @@ fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Rece
 /// Returns a warning if the session timeout is so short that a reconnect can cost the lock.
 fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<String> {
     let (timeout, tick) = (session.session_timeout(), connection.shortest_tick());
-    (timeout < tick * 3).then(|| {
+    (timeout < tick.saturating_mul(3)).then(|| {
         format!(
             "a session timeout of {} is less than three ticks, so a reconnect can cost the lock: use {} or more \
              (--session-timeout), or state a shorter tick of the servers (--max-tick, now {})",
             show_duration(timeout),
-            show_duration(tick * 3),
+            show_duration(tick.saturating_mul(3)),
             show_duration(tick)
         )
     })
