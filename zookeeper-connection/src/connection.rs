@@ -467,7 +467,6 @@ impl fmt::Debug for Connection {
 /// The first contact, or why there will be none.
 type FirstContact = std::result::Result<(), SessionLoss>;
 
-/// Waits for a value. Returns `None` at the deadline, on cancellation, or if the sender is gone.
 /// Returns what explains best why there is no contact. A server's refusal is a better explanation than the failure to
 /// reach the other servers. If the I/O thread has ended before it was asked for a `refusal`, its machine was gone, and
 /// `contact` has the outcome.
@@ -478,6 +477,7 @@ fn outcome_at_the_deadline(
     contact.try_recv().ok().or(refusal.map(Err))
 }
 
+/// Waits for a value. Returns `None` at the deadline, on cancellation, or if the sender is gone.
 fn await_either<T>(
     awaited: &Receiver<T>,
     deadline: Option<Instant>,
