@@ -41,10 +41,11 @@ const MARGIN_DIVISOR: u32 = 32;
 /// lock is taken only if the lease can be extended at least this long before it ends.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// The fraction of the session timeout that should be left of a lease when a lock is taken, as a divisor. If
-/// less is left, and a write can extend the lease, the session makes that write before it takes the lock. The
-/// write would be due soon anyway, and may take a long time.
-const FRESH_DIVISOR: u32 = 8;
+/// What should be left of a lease when a lock is taken: a fraction of S − R, which is what a proof has left after
+/// the report delay, as a divisor. If less is left, and a write can extend the lease, the session makes that write
+/// before it takes the lock. The owner could only extend its lease by two writes, one after the other, which may
+/// take a long time. It would have to make them at once.
+const FRESH_DIVISOR: u32 = 3;
 
 /// The session's lease: its present epoch, the owners, and the evidence that may extend the epoch or begin another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -355,7 +356,7 @@ impl Lease {
     /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease
     /// that is always kept proven is never stale, because keep-alives extend it.
     fn is_stale(&self, now: Moment) -> bool {
-        let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
+        let fresh = now.after(self.spare() / FRESH_DIVISOR);
         let may_be_stale = !self.is_always_proven && self.end() < fresh;
         may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh)
     }
