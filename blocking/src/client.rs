@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use log::Level;
 use parking_lot::Mutex;
 use zookeeper_recipes_lock::client::CreateMode;
 use zookeeper_recipes_lock::client::port::{
@@ -14,6 +15,7 @@ use zookeeper_recipes_lock::client::port::{
 };
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
+use crate::logging;
 use crate::workers::Workers;
 
 /// A client whose calls wait for their replies.
@@ -178,7 +180,9 @@ fn make<T: BlockingClient + ?Sized>(client: &T, call: &Call) -> ZkResult<Reply> 
     }));
     outcome.unwrap_or_else(|panic| {
         let message = message_of(&*panic);
-        log::error!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        let line =
+            format_args!("the ZooKeeper client panicked, so the outcome of a call is unknown: {message}");
+        logging::write(Level::Error, line);
         // Dropping the payload could panic again and end the thread.
         mem::forget(panic);
         Err(ZkError::ConnectionLoss)

@@ -42,6 +42,7 @@
 
 mod adapter;
 mod client;
+mod logging;
 mod workers;
 
 use std::sync::Arc;

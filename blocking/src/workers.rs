@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use log::Level;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::logging;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
@@ -96,7 +99,10 @@ impl Crew {
         let crew = Arc::clone(self);
         let started = thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(move || crew.run());
         if let Err(error) = started {
-            log::error!("cannot start a thread, so calls are late or fail: {error}");
+            logging::write(
+                Level::Error,
+                format_args!("cannot start a thread, so calls are late or fail: {error}"),
+            );
             let stranded = self.backlog.lock().lose_thread();
             // Drop the jobs outside the lock, because this fails their calls.
             drop(stranded);

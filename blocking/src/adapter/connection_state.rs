@@ -3,11 +3,14 @@
 //! The crate `zookeeper` calls this code from its I/O thread and its event thread, while it holds its own
 //! locks. So all code here is short and calls nothing in that crate.
 
+use log::Level;
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
 
 use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
+
+use crate::logging;
 
 pub(super) struct ConnectionState {
     /// What the servers grant, according to the application.
@@ -119,7 +122,7 @@ impl ConnectionState {
             (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
                 state.change_to(HandleContact::Lost);
                 drop(state);
-                log::warn!("the ZooKeeper client's io thread has ended");
+                logging::write(Level::Warn, format_args!("the ZooKeeper client's io thread has ended"));
                 return Err(ZkError::SessionExpired);
             }
             (Err(ZkError::ConnectionLoss), _) => {}
