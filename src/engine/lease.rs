@@ -41,11 +41,10 @@ const MARGIN_DIVISOR: u32 = 32;
 /// lock is taken only if the lease can be extended at least this long before it ends.
 const RESERVE_DIVISOR: u32 = 32;
 
-/// What should be left of a lease when a lock is taken: a fraction of S − R, which is what a proof has left after
-/// the report delay, as a divisor. If less is left, and a write can extend the lease, the session makes that write
-/// before it takes the lock. The owner could only extend its lease by two writes, one after the other, which may
-/// take a long time. It would have to make them at once.
-const FRESH_DIVISOR: u32 = 3;
+/// The fraction of the session timeout that should be left of a lease when a lock is taken, as a divisor. If
+/// less is left, and a write can extend the lease, the session makes that write before it takes the lock. The
+/// write would be due soon anyway, and may take a long time.
+const FRESH_DIVISOR: u32 = 8;
 
 /// The session's lease: its present epoch, the owners, and the evidence that may extend the epoch or begin another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -353,12 +352,26 @@ impl Lease {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. A lease
-    /// that is always kept proven is never stale, because keep-alives extend it.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. An owner can
+    /// extend it only by two writes, one after the other (E3), so on a slow link it must last longer.
+    ///
+    /// A lease that is always kept proven is never stale, because keep-alives extend it. A lease is not stale either
+    /// if the write would not help: it takes a round trip, and the request then needs another one to look again.
+    /// Otherwise the request would be put off again and again.
     fn is_stale(&self, now: Moment) -> bool {
-        let fresh = now.after(self.spare() / FRESH_DIVISOR);
+        let two_round_trips = 2 * self.last_latency();
+        let least = self.granted.session_timeout / FRESH_DIVISOR;
+        let fresh = now.after(least.max(two_round_trips.saturating_add(self.least_period())));
         let may_be_stale = !self.is_always_proven && self.end() < fresh;
-        may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh)
+        may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh.after(two_round_trips))
+    }
+
+    /// Returns how long the answer to the last write on this connection took, or to the last request if that took
+    /// longer.
+    fn last_latency(&self) -> Duration {
+        let write = self.last_write.map(|write| write.latency);
+        let request = self.last.map(|request| request.answered.since(request.sent));
+        write.max(request).unwrap_or(Duration::ZERO)
     }
 
     /// Returns whether the lease does not admit owners now, but would after one more write.

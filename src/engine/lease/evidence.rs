@@ -2,6 +2,8 @@
 //!
 //! Pairs and writes belong to the present connection, and are forgotten with it.
 
+use std::time::Duration;
+
 use super::{ConnectionNumber, Lease};
 use crate::time::Moment;
 
@@ -18,6 +20,8 @@ pub(super) struct RoundTrip {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Written {
     pub(super) sent: Moment,
+    /// The time from the sending of the write to its answer.
+    pub(super) latency: Duration,
     /// The newest pair that the write confirmed. Unless the link from the leader was slow, the pair was reported to the
     /// leader before the write was answered. In any case, the leader will know of it before it answers any write that
     /// is sent from now on.
@@ -89,7 +93,7 @@ impl Lease {
         self.was_proven = true;
         let proven = self.proven_by(sending);
         self.taken_up_after = None;
-        self.note_write(sending);
+        self.note_write(sending, now);
         if let Some(confirmed) = sending.confirms {
             while self.unconfirmed.front().is_some_and(|pair| pair.sent <= confirmed.sent) {
                 self.unconfirmed.pop_front();
@@ -99,12 +103,12 @@ impl Lease {
         proven.is_some_and(|proven| self.extend(proven, now))
     }
 
-    fn note_write(&mut self, sending: Sending) {
+    fn note_write(&mut self, sending: Sending, now: Moment) {
         self.followed_write = self.followed_write.max(sending.after.map(|before| before.sent));
         let before = self.last_write;
         let sent = before.map_or(sending.at, |before| before.sent.max(sending.at));
         let reported = newest(before.and_then(|before| before.reported), sending.confirms);
-        self.last_write = Some(Written { sent, reported });
+        self.last_write = Some(Written { sent, latency: now.since(sending.at), reported });
     }
 
     /// Returns what the answer to a write on the present connection proves: the moment from which the proof counts, or
