@@ -352,18 +352,20 @@ impl Lease {
         !self.is_stale(now) && self.admits_owners_until(self.end(), now)
     }
 
-    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken. An owner can
-    /// extend it only by two writes, one after the other (E3), so on a slow link it must last longer.
-    ///
-    /// A lease that is always kept proven is never stale, because keep-alives extend it. A lease is not stale either
-    /// if the write would not help: it takes a round trip, and the request then needs another one to look again.
-    /// Otherwise the request would be put off again and again.
+    /// Returns whether the lease ends so soon that a write must extend it before a lock is taken, provided that the
+    /// write can extend it far enough. A lease that is always kept proven is never stale, because keep-alives extend
+    /// it.
     fn is_stale(&self, now: Moment) -> bool {
+        let can_become = |fresh: Moment| self.end_after_write(now).is_some_and(|end| end >= fresh);
+        let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
+        // An owner can extend the lease only by two writes, one after the other (E3).
         let two_round_trips = 2 * self.last_latency();
-        let least = self.granted.session_timeout / FRESH_DIVISOR;
-        let fresh = now.after(least.max(two_round_trips.saturating_add(self.least_period())));
-        let may_be_stale = !self.is_always_proven && self.end() < fresh;
-        may_be_stale && self.end_after_write(now).is_some_and(|end| end >= fresh.after(two_round_trips))
+        let fresh_if_slow = now.after(two_round_trips).after(self.least_period());
+        // The write takes a round trip, and the request needs another to look again. If the lease then were as
+        // short as before, the request would be put off again and again.
+        let is_stale = self.end() < fresh && can_become(fresh)
+            || self.end() < fresh_if_slow && can_become(fresh_if_slow.after(two_round_trips));
+        is_stale && !self.is_always_proven
     }
 
     /// Returns how long the answer to the last write on this connection took, or to the last request if that took
