@@ -1,5 +1,6 @@
 //! Tests of the lease over time.
 
+mod over_time;
 mod pings;
 
 use super::*;
