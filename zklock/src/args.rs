@@ -108,7 +108,8 @@ Examples:
 const RUN_HELP: &str = "\
 The command:
   The command gets the environment of zklock, including ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they
-  are set. zklock adds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN (not with --permits).
+  are set. zklock adds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN. With --shared and
+  --permits, there is no token: several commands hold the lock at once, so no token orders them.
   The command runs in a separate process group. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
   SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ to that group. While zklock
   waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
@@ -427,8 +428,8 @@ Examples:
   zklock revoke /locks/backup
   zklock revoke --force-after 30s /locks/backup",
     after_long_help = "\
-Asks every holder: the owner, or all readers. A holder decides whether and when it releases the lock.
-A 'zklock run' ends its command.
+Asks every holder: the owner, or all readers. Of a semaphore (DIR/leases), it asks only the holder of the
+oldest permit. A holder decides whether and when it releases the lock. A 'zklock run' ends its command.
 
 With --force-after, zklock deletes the znode of a holder that has not released the lock in that time. The
 next request then acquires the lock at once. THE HOLDER MAY STILL BE WORKING.

@@ -1,12 +1,7 @@
 //! [`Contended`]: the lock, read lock or semaphore that a command needs. [`Held`]: its guard.
 
-use std::time::Duration;
-
-use crossbeam_channel::{Receiver, never};
 use zookeeper_recipes_lock::locks::{Permit, ReadGuard, ReadWriteLock, Released, Semaphore};
-use zookeeper_recipes_lock::{
-    BlockingWriteLock, LockError, LockGuard, LockOptions, LossReason, Session, Wait,
-};
+use zookeeper_recipes_lock::{BlockingWriteLock, LockError, LockGuard, LockOptions, Session, Wait};
 
 use crate::args::RunArgs;
 
@@ -74,72 +69,21 @@ impl Held {
         }
     }
 
-    pub(super) fn as_guard(&self) -> Guard<'_> {
+    /// The guard of the request, whatever it requests.
+    pub(super) fn guard(&self) -> &LockGuard {
         match self {
-            Held::Lock(guard) => Guard::Lock(guard),
-            Held::Shared(guard) => Guard::Lock(guard),
-            Held::Permit(permit) => Guard::Permit(permit),
-        }
-    }
-}
-
-/// A guard as a [`Supervision`](super::supervision::Supervision) sees it.
-#[derive(Clone, Copy)]
-pub(super) enum Guard<'a> {
-    Lock(&'a LockGuard),
-    Permit(&'a Permit),
-}
-
-impl Guard<'_> {
-    pub(super) fn is_owner(&self) -> bool {
-        match self {
-            Guard::Lock(guard) => guard.is_owner(),
-            Guard::Permit(permit) => permit.is_owner(),
+            Held::Lock(guard) => guard,
+            Held::Shared(guard) => guard,
+            Held::Permit(permit) => permit,
         }
     }
 
-    pub(super) fn lease_remaining(&self) -> Duration {
-        match self {
-            Guard::Lock(guard) => guard.lease_remaining(),
-            Guard::Permit(permit) => permit.lease_remaining(),
-        }
-    }
-
-    pub(super) fn id(&self) -> &str {
-        match self {
-            Guard::Lock(guard) => guard.id(),
-            Guard::Permit(permit) => permit.id(),
-        }
-    }
-
-    pub(super) fn lost(&self) -> Receiver<LossReason> {
-        match self {
-            Guard::Lock(guard) => guard.lost().clone(),
-            Guard::Permit(permit) => permit.lost().clone(),
-        }
-    }
-
-    pub(super) fn loss(&self) -> Option<LossReason> {
-        match self {
-            Guard::Lock(guard) => guard.loss(),
-            Guard::Permit(permit) => permit.loss(),
-        }
-    }
-
-    /// Receives a message when another client asks for the release of the lock. Nobody can ask for the release of a
-    /// permit.
-    pub(super) fn revocation(&self) -> Receiver<()> {
-        match self {
-            Guard::Lock(guard) => guard.revocation().clone(),
-            Guard::Permit(_) => never(),
-        }
-    }
-
-    /// The fencing token. A permit has none: several clients hold permits at once, so no token orders them.
+    /// The fencing token, which only a lock that excludes all others has. Readers and permits are held by several
+    /// clients at once, so their tokens have no meaningful order.
     pub(super) fn fencing_token(&self) -> Result<Option<i64>, LockError> {
         match self {
-            Guard::Lock(guard) => guard.fencing_token().map(Some),
-            Guard::Permit(_) => Ok(None),
+            Held::Lock(guard) => guard.fencing_token().map(Some),
+            Held::Shared(_) | Held::Permit(_) => Ok(None),
         }
     }
 }

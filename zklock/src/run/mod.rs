@@ -56,6 +56,7 @@ mod supervision;
 use std::env;
 use std::ffi::OsString;
 use std::io;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -65,10 +66,10 @@ use crossbeam_channel::{Receiver, after, bounded, never, select};
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
 use zookeeper_recipes_lock::{
-    CancelToken, ErrorReason, LockError, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
+    CancelToken, ErrorReason, LockError, LockGuard, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
 };
 
-use self::held::{Contended, Guard, Held};
+use self::held::{Contended, Held};
 pub(crate) use self::once::once;
 use self::others::Others;
 #[cfg(unix)]
@@ -236,7 +237,8 @@ fn lock_and_run(
     // Requests for permits have their own names, whatever the naming scheme.
     let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
     drop(others.as_ref().map(Others::look));
-    let Ended { end, lost } = supervise(session, held.as_guard(), &args.command, signals)?;
+    let Ended { end, lost } =
+        supervise(session, held.guard(), held.fencing_token()?, &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
         // Requests that joined while the command ran may have held the lock at the same time.
         let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
@@ -275,19 +277,26 @@ fn not_started(program: &OsString, error: &io::Error) -> Failure {
 /// Runs the command while the lock is held.
 fn supervise(
     session: &Session,
-    guard: Guard<'_>,
+    guard: &LockGuard,
+    fencing_token: Option<i64>,
     args: &CommandArgs,
     signals: &Receiver<i32>,
 ) -> Result<Ended, Failed> {
-    let mut variables = vec![(PATH, guard.id().to_owned())];
-    variables.extend(guard.fencing_token()?.map(|token| (FENCING_TOKEN, token.to_string())));
     if !Supervision::may_start(session, guard, args.grace) {
         complain("the lock is lost, or about to be; the command is not started");
         return Ok(Ended { end: Ok(LOST.into()), lost: true });
     }
     // clap requires at least one argument.
     let (program, arguments) = args.command.split_first().ok_or_else(failed_thread)?;
-    let child = match platform::Child::spawn(program, arguments, &variables) {
+    let set_variables = |command: &mut process::Command| {
+        command.env(PATH, guard.id());
+        match fencing_token {
+            Some(token) => command.env(FENCING_TOKEN, token.to_string()),
+            // A 'zklock run' around this one may have set it.
+            None => command.env_remove(FENCING_TOKEN),
+        };
+    };
+    let child = match platform::Child::spawn(program, arguments, set_variables) {
         Ok(child) => child,
         Err(error) => {
             let failure = not_started(program, &error);

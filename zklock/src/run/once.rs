@@ -9,7 +9,6 @@ use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
 use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
-use super::held::Guard;
 use super::supervision::{End, Ended};
 use super::{Failed, begin, code_of_signal, connect, finish, not_started, platform, supervise, system};
 use crate::args::OnceArgs;
@@ -67,7 +66,8 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             failure.report();
             return Err(Ok(Ended { end: Ok(failure.code.into()), lost: false }));
         }
-        match supervise(session, Guard::Lock(guard), &args.command, &forwarded) {
+        let token = guard.fencing_token().map_err(|error| Err(Failed::Lock(error)))?;
+        match supervise(session, guard, Some(token), &args.command, &forwarded) {
             Ok(Ended { end: Ok(end), lost: false }) if end.code == 0 => Ok(end),
             other => Err(other),
         }

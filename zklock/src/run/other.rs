@@ -47,10 +47,11 @@ impl Child {
     pub(super) fn spawn(
         program: &OsString,
         arguments: &[OsString],
-        variables: &[(&str, String)],
+        set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Child> {
         let mut command = Command::new(program);
-        command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+        command.args(arguments);
+        set_variables(&mut command);
         let child = Arc::new(SharedChild::spawn(&mut command)?);
         let (sender, changes) = bounded(1);
         let waited = Arc::clone(&child);

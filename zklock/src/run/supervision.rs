@@ -4,9 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, after, never, select};
-use zookeeper_recipes_lock::{LossReason, Session, SessionState};
+use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 
-use super::held::Guard;
 use super::lease::{EndTimes, KillTime, Settling, Verdict};
 use super::platform::{self, Child};
 use super::shown;
@@ -69,7 +68,7 @@ enum Activity {
 /// Supervises a command while the lock is held.
 pub(super) struct Supervision<'a> {
     session: &'a Session,
-    guard: Guard<'a>,
+    guard: &'a LockGuard,
     child: Child,
     activity: Activity,
     grace: Duration,
@@ -98,7 +97,7 @@ pub(super) struct Ended {
 impl<'a> Supervision<'a> {
     pub(super) fn new(
         session: &'a Session,
-        guard: Guard<'a>,
+        guard: &'a LockGuard,
         child: Child,
         grace: Duration,
         stopped_for: Duration,
@@ -120,7 +119,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// Returns whether a command may start: the lock is held and not about to be lost.
-    pub(super) fn may_start(session: &Session, guard: Guard<'_>, grace: Duration) -> bool {
+    pub(super) fn may_start(session: &Session, guard: &LockGuard, grace: Duration) -> bool {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;
         guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
@@ -134,8 +133,8 @@ impl<'a> Supervision<'a> {
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
         let changes = self.child.changes().clone();
-        let mut lost = self.guard.lost();
-        let mut revocation = self.guard.revocation();
+        let mut lost = self.guard.lost().clone();
+        let mut revocation = self.guard.revocation().clone();
         let failure = loop {
             self.child.reap();
             let wait = self.check();

@@ -150,7 +150,7 @@ impl Child {
     pub(super) fn spawn(
         program: &OsString,
         arguments: &[OsString],
-        variables: &[(&str, String)],
+        set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Child> {
         // If the parent has left SIGCHLD ignored, the kernel keeps no exit code. Any handler prevents that.
         let has_child_ended = Arc::new(AtomicBool::new(false));
@@ -160,7 +160,7 @@ impl Child {
         #[cfg(target_os = "linux")]
         let descendants = Descendants::adopt(has_child_ended)?;
         let mut launcher: Command = launcher::launcher_of(program, arguments);
-        launcher.envs(variables.iter().map(|(name, value)| (name, value)));
+        set_variables(&mut launcher);
         let child = launcher.spawn()?;
         let group = Pid::from_child(&child);
         let (sender, changes) = unbounded();

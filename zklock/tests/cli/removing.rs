@@ -4,9 +4,9 @@ use std::thread;
 
 use zookeeper_recipes_lock::LossReason;
 use zookeeper_recipes_lock::client::CreateMode;
-use zookeeper_recipes_lock::locks::ReadWriteLock;
+use zookeeper_recipes_lock::locks::{ReadWriteLock, Semaphore};
 
-use crate::program::Fixture;
+use crate::program::{Fixture, zklock};
 use crate::support::wait::deadline;
 
 // ---- revoke
@@ -33,6 +33,18 @@ fn all_readers_are_asked() {
     for reader in &readers {
         reader.revocation().recv_timeout(deadline()).unwrap();
     }
+}
+
+#[test]
+fn of_a_semaphore_the_holder_of_the_oldest_permit_is_asked() {
+    let fixture = Fixture::new();
+    let semaphore = Semaphore::new(&fixture.session, &fixture.dir, 2).unwrap();
+    let [oldest, other] = [semaphore.acquire().unwrap(), semaphore.acquire().unwrap()];
+    let ended = zklock(fixture.server, &["revoke", &format!("{}/leases", fixture.dir)]);
+    ended.assert_succeeded();
+    assert!(ended.out.starts_with("asked ") && ended.out.lines().count() == 1, "{ended:?}");
+    oldest.revocation().recv_timeout(deadline()).unwrap();
+    assert!(other.revocation().is_empty());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::CreateMode;
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::recipe::LockKind;
 use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy};
 
@@ -35,6 +36,21 @@ fn command_finds_its_znode_and_its_token_and_its_code_is_passed_on() {
     assert!(path.starts_with(&format!("{}/x-", fixture.dir)), "{path}");
     assert!(token.parse::<i64>().unwrap() > 0, "{token}");
     fixture.await_requests(0);
+}
+
+#[test]
+fn command_that_excludes_no_other_has_no_token() {
+    for options in [&["--shared"][..], &["--permits", "2"]] {
+        let fixture = Fixture::new();
+        let mut command = command(&fixture.server.connect_string(), &fixture.run_args(options, "env"));
+        command.env("ZKLOCK_FENCING_TOKEN", "7");
+        let ended = Program::spawn(command).end();
+        ended.assert_succeeded();
+        assert!(
+            ended.out.contains("ZKLOCK_PATH=") && !ended.out.contains("FENCING"),
+            "{options:?}: {ended:?}"
+        );
+    }
 }
 
 #[test]
@@ -470,14 +486,19 @@ fn command_survives_a_short_outage() {
 
 #[test]
 fn command_is_asked_to_end_when_another_client_asks_for_the_lock() {
-    let fixture = Fixture::new();
-    let program = fixture.run(&[], "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done");
-    program.line_with("ready");
-    fixture.zklock(&["revoke"]).assert_succeeded();
-    let ended = program.end();
-    assert_eq!(ended.code, 9, "{ended:?}");
-    assert!(ended.err.contains("zklock: another client asks for the release of the lock"), "{ended:?}");
-    fixture.await_requests(0);
+    for (options, requests) in [(&[][..], ""), (&["--shared"], ""), (&["--permits", "2"], "/leases")] {
+        let fixture = Fixture::new();
+        let program = fixture.run(options, "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done");
+        program.line_with("ready");
+        let dir = format!("{}{requests}", fixture.dir);
+        zklock(fixture.server, &["revoke", &dir]).assert_succeeded();
+        let ended = program.end();
+        assert_eq!(ended.code, 9, "{options:?}: {ended:?}");
+        let message = "zklock: another client asks for the release of the lock";
+        assert!(ended.err.contains(message), "{options:?}: {ended:?}");
+        let directory = LockDirectory::new(&fixture.session, &dir).unwrap();
+        eventually("the queue is empty", || directory.contenders().unwrap().is_empty());
+    }
 }
 
 #[test]
