@@ -97,7 +97,7 @@ pub enum ErrorReason {
     InvalidAcl,
     /// The [`CancelToken`](crate::CancelToken) was cancelled before the wait ended.
     ///
-    /// No request is left in the queue.
+    /// The request was withdrawn. During an outage, its znode is deleted later, in the background.
     Cancelled,
     /// The closure of a [`Candidate`](crate::Candidate) panicked while it led.
     ///
@@ -110,7 +110,8 @@ pub enum ErrorReason {
     Closed,
     /// A quota is exceeded, or the server throttles its clients.
     ///
-    /// Nothing was done. Try again later. The error's source names the cause.
+    /// The server did nothing. Try again later. The error's source names the cause. After an `unlock`, there is nothing to
+    /// try again: this process has released the lock, and the deletion of the znode is repeated in the background.
     Refused,
     /// The session already has as many ephemeral znodes as the servers can safely delete at its end. Nothing
     /// was sent.
@@ -121,10 +122,10 @@ pub enum ErrorReason {
     SessionFull,
     /// The server or the session's client does not implement the operation. Nothing was done.
     Unsupported,
-    /// The server closes the connection whenever it receives this request.
+    /// Three connections in a row ended when this request was sent.
     ///
-    /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the operation. The
-    /// session no longer sends the request: the same call now fails immediately.
+    /// The request may be longer than the server's `jute.maxbuffer`, or the server may not know the operation. For one
+    /// session timeout, the session does not send the request: the same call fails immediately.
     EndsConnection,
     /// The server refused the operation with this error.
     Server(ZkError),

@@ -63,13 +63,17 @@ const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
 /// How much longer [`Connection::close`] waits than the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
+/// The longest session timeout that a client can request: the protocol counts milliseconds in an `i32`.
+const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// The options of a connection.
 ///
 /// Create them with [`new`](ConnectionOptions::new), then set the fields that should differ from their defaults.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectionOptions {
-    /// The session timeout to request. The server may grant a shorter or longer one, within its own bounds.
+    /// The session timeout to request, at most 2^31 - 1 milliseconds (a longer one is shortened). The server may grant
+    /// a shorter or longer one, within its own bounds.
     pub session_timeout: Duration,
     /// The credentials to present on every connection before any call.
     pub credentials: Vec<Credential>,
@@ -261,7 +265,7 @@ impl Connection {
         options: &ConnectionOptions,
         first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
-        let session_timeout = options.session_timeout;
+        let session_timeout = options.session_timeout.min(MAX_SESSION_TIMEOUT);
         let (names_seed, machine_seed) = new_guid().as_u64_pair();
         let config = Config {
             session_timeout,

@@ -12,8 +12,10 @@ pub type ZkResult<T> = std::result::Result<T, ZkError>;
 /// - `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`, `NoChildrenForEphemerals`: The call had no effect, and fails
 ///   again unless others change the tree. If it was a write, the leader has answered it.
 /// - `NoAuth`, `InvalidAcl`: The same, except that a server may have answered a write without asking the leader.
-/// - All others: The call had no effect, and would fail again on this session. There is one exception: if the client
-///   cannot decode the reply, the error is `MarshallingError`, and the call may have taken effect.
+/// - All others: The call had no effect, and would fail again on this session. There are two exceptions, in which the
+///   call may have taken effect. If the client cannot decode the reply, the error is `MarshallingError`. And a client
+///   other than [`Connection`](crate::Connection) may fail a call that is under way when the session ends with
+///   `SessionExpired`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZkError {

@@ -477,6 +477,8 @@ impl Io {
 
     /// Reports to the machine that the transport has ended, or could not be opened.
     pub(super) fn fail(&mut self) {
+        // The machine may pause now. During the pause, no address may be tried.
+        self.opens_another = None;
         if let Some(machine) = &mut self.machine {
             machine.failed(SystemClock.now());
         }
@@ -658,6 +660,18 @@ mod tests {
         io.take_preparing(second.server);
         io.opening_failed(second, "no ticket".to_owned());
         assert!(!io.is_opening() && io.servers.outcomes().contains("127.0.0.1:2 (no ticket)"));
+    }
+
+    #[test]
+    fn no_address_is_tried_while_the_machine_pauses() {
+        let (_poll, mut io) =
+            io(&["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()], Duration::from_secs(30));
+        let NextServer::Try(first) = io.next_server() else { panic!("two addresses are known") };
+        io.add_preparing(first);
+        assert!(io.opens_another.is_some());
+        io.take_preparing(first.server);
+        io.opening_failed(first, "refused".to_owned());
+        assert!(!io.is_opening() && io.opens_another.is_none());
     }
 
     #[test]

@@ -352,7 +352,7 @@ impl<C> Machine<C> {
             self.actions.push_back(Action::Reply(continuation, Err(ZkError::Unimplemented)));
             return Ok(());
         }
-        if let Some(error) = self.traffic.ends_connection(&call, chroot) {
+        if let Some(error) = self.traffic.ends_connection(now, &call, chroot) {
             self.actions.push_back(Action::Reply(continuation, Err(error)));
             return Ok(());
         }
@@ -417,7 +417,7 @@ impl<C> Machine<C> {
     /// Handles the end of the transport, or the failure to open it.
     pub fn failed(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Serving(_)) {
-            self.traffic.connection_closed();
+            self.traffic.connection_closed(now, self.pacing.session_timeout);
         }
         self.transport_gone(now);
     }

@@ -25,6 +25,8 @@ const MAX_OPENING: Duration = Duration::from_secs(1);
 /// The time allowed for a server's answer to a connect request, as a fraction of the session timeout. The server may
 /// have to ask the leader first.
 const GREETING_DIVISOR: u32 = 6;
+/// Before the first session timeout is granted, the requested one may be hours.
+const MAX_GREETING: Duration = Duration::from_secs(20);
 
 /// The times for opening and for the answer grow when servers are slow, up to this fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
@@ -88,7 +90,7 @@ impl Pacing {
     }
 
     pub(super) fn greeting_time(&self) -> Duration {
-        self.with_more_time(self.session_timeout / GREETING_DIVISOR)
+        self.with_more_time((self.session_timeout / GREETING_DIVISOR).min(MAX_GREETING))
     }
 
     /// Doubles the time whenever as many attempts have run out of time as there are servers, because then all servers
@@ -186,6 +188,12 @@ mod tests {
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (first.0 * 2, first.1 * 2));
         (0..100).for_each(|_| pacing.time_was_short());
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (TIMEOUT / 2, TIMEOUT / 2));
+    }
+
+    #[test]
+    fn mute_server_is_not_awaited_for_hours_whatever_session_timeout_is_requested() {
+        let pacing = Pacing::new(Duration::from_secs(24 * 3600), 7);
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (MAX_OPENING, MAX_GREETING));
     }
 
     #[test]

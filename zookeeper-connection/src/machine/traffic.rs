@@ -38,8 +38,8 @@ pub(super) struct Traffic<C> {
     answered: Vec<(OpCode, usize)>,
     /// The request that was unanswered when each of the last connections ended, and the number of these connections.
     suspect: Option<(Suspect, u32)>,
-    /// `Some` if requests like this one end every connection. Such requests are no longer sent.
-    ends_connections: Option<Suspect>,
+    /// `Some` if requests like this one have ended several connections. Such requests are not sent until this moment.
+    ends_connections: Option<(Suspect, Moment)>,
 }
 
 /// The operation and the length of a request that may have caused a server to close the connection.
@@ -144,9 +144,9 @@ impl<C> Traffic<C> {
     }
 
     /// Returns the error of a call that must not be sent because it would end the connection.
-    pub(super) fn ends_connection(&self, call: &Call, chroot: &Chroot) -> Option<ZkError> {
-        let (operation, least) = self.ends_connections?;
-        if self.operation(call) != operation {
+    pub(super) fn ends_connection(&self, now: Moment, call: &Call, chroot: &Chroot) -> Option<ZkError> {
+        let ((operation, least), until) = self.ends_connections?;
+        if until <= now || self.operation(call) != operation {
             return None;
         }
         let mut frame = Vec::new();
@@ -155,8 +155,10 @@ impl<C> Traffic<C> {
     }
 
     /// Notes that the server has closed the connection. The first unanswered request that is suspicious may be the
-    /// reason. Such a request counts as the reason once several connections in a row have ended at it.
-    pub(super) fn connection_closed(&mut self) {
+    /// reason. Such a request counts as the reason once several connections in a row have ended at it. But servers also
+    /// close connections when their leader changes. So the request is tried again after a `pause`, and if the
+    /// connection ends again, not for another pause.
+    pub(super) fn connection_closed(&mut self, now: Moment, pause: Duration) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
         self.suspect = suspect.map(|suspect| match self.suspect {
@@ -164,7 +166,7 @@ impl<C> Traffic<C> {
             _ => (suspect, 1),
         });
         if let Some((suspect, MAX_ENDED_CONNECTIONS..)) = self.suspect {
-            self.ends_connections = Some(suspect);
+            self.ends_connections = Some((suspect, now.after(pause)));
         }
     }
 
@@ -363,6 +365,7 @@ impl<C> Machine<C> {
             self.refused(now, SessionLoss::AuthenticationRequired);
             return Err(Malformed);
         }
+        self.note_unknown_operation(header)?;
         match self.traffic.denied_at_once(header) {
             Some((position, error)) => self.finish(now, position, header, Err(error)),
             None => self.read_reply(now, header, body),
@@ -384,6 +387,27 @@ impl<C> Machine<C> {
         Ok(())
     }
 
+    /// Notes which operation a server does not know. A server before 3.5 says so at once, ahead of the replies to older
+    /// requests, and closes the connection.
+    fn note_unknown_operation(&mut self, header: ReplyHeader) -> Result<(), Malformed> {
+        if header.result() != Err(ZkError::Unimplemented) {
+            return Ok(());
+        }
+        match self.traffic.sent.iter().find(|sent| sent.xid == header.xid).map(|sent| sent.operation) {
+            // On the next connection, the client uses `Create` instead of `Create2`, and removes no watches.
+            Some(OpCode::Create2 | OpCode::RemoveWatches) => {
+                self.traffic.is_before_3_5 = true;
+                self.note_served();
+                Err(Malformed)
+            }
+            Some(OpCode::CreateContainer) => {
+                self.traffic.lacks_containers = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn read_reply(&mut self, now: Moment, header: ReplyHeader, body: &[u8]) -> Result<(), Malformed> {
         let sent = self.traffic.sent.front().ok_or(Malformed)?;
         // Servers may answer `SetWatches` with another xid.
@@ -393,17 +417,6 @@ impl<C> Machine<C> {
         };
         if !is_next {
             return Err(Malformed);
-        }
-        match (sent.operation, header.result()) {
-            (OpCode::Create2 | OpCode::RemoveWatches, Err(ZkError::Unimplemented)) => {
-                // The server closes the connection. On the next connection, the client uses `Create` instead of
-                // `Create2`, and removes no watches.
-                self.traffic.is_before_3_5 = true;
-                self.note_served();
-                return Err(Malformed);
-            }
-            (OpCode::CreateContainer, Err(ZkError::Unimplemented)) => self.traffic.lacks_containers = true,
-            _ => {}
         }
         match sent.decode(header, body) {
             Ok(outcome) => self.finish(now, 0, header, outcome),

@@ -9,7 +9,7 @@ const SERVICE: &str = "zookeeper";
 
 /// How to authenticate with Kerberos (SASL mechanism GSSAPI).
 ///
-/// The system's Kerberos library (MIT or Heimdal) does the work, with its own settings (`krb5.conf`). There are two
+/// The system's Kerberos library (MIT) does the work, with its own settings (`krb5.conf`). There are two
 /// ways to provide the client's ticket:
 /// - `kinit`, `k5start` or sssd puts the ticket into the default credential cache and renews it there.
 /// - The library uses a keytab to fetch and renew the ticket. For that, set

@@ -43,6 +43,15 @@ fn expire(mut client: Client) {
     }
 }
 
+#[test]
+fn session_timeout_without_bounds_is_the_longest_that_the_protocol_knows() {
+    let server = Server::start();
+    let connection = Connection::open(&server.address(), Duration::MAX).unwrap();
+    assert_eq!(connection.granted().session_timeout, Duration::from_millis(i32::MAX as u64));
+    connection.close();
+    assert_ended(&connection);
+}
+
 /// The server refuses the credentials on every connection but the first, and then closes the connection.
 #[test]
 fn session_whose_credentials_are_refused_later_is_lost_and_closed() {

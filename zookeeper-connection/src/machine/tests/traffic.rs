@@ -542,6 +542,33 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
     }
 }
 
+/// A server before 3.5 refuses an unknown operation ahead of older requests.
+#[test]
+fn unknown_operation_is_noticed_behind_a_request_without_a_reply() {
+    let mut scripted = Scripted::serving();
+    scripted.submit(1, &read("/a"));
+    scripted.submit(2, &create("/a", CreateMode::Ephemeral));
+    scripted.sent();
+    scripted.advance(TIMEOUT / 4);
+    scripted.reply_error(2, -6);
+    scripted.actions();
+    reconnect(&mut scripted);
+    scripted.submit(3, &create("/a", CreateMode::Ephemeral));
+    let mut frames = crate::codec::Frames::new(1 << 20);
+    frames.push(&std::mem::take(scripted.machine.outgoing()));
+    assert_eq!(frames.next_frame().unwrap().unwrap()[4..8], OpCode::Create.number().to_be_bytes());
+
+    let container = create("/c", CreateMode::Container);
+    scripted.submit(4, &container);
+    scripted.sent();
+    scripted.advance(TIMEOUT / 4);
+    scripted.reply_error(4, -6);
+    scripted.actions();
+    reconnect(&mut scripted);
+    scripted.submit(5, &container);
+    assert!(matches!(scripted.replies().as_slice(), [.., (5, Err(ZkError::Unimplemented))]));
+}
+
 #[test]
 fn container_is_requested_only_once_if_servers_do_not_know_containers() {
     let mut scripted = Scripted::serving();
@@ -591,6 +618,25 @@ fn request_at_which_three_connections_end_is_not_sent_any_more() {
     assert!(scripted.sent().is_empty());
     scripted.submit(5, &create_of(8000));
     assert_eq!(scripted.sent().len(), 1, "a shorter request may be accepted");
+}
+
+/// Servers also close connections when their leader changes.
+#[test]
+fn request_at_which_three_connections_ended_is_tried_once_after_each_session_timeout() {
+    let mut scripted = Scripted::serving();
+    let refused = |scripted: &mut Scripted, number| {
+        scripted.submit(number, &create_of(9000));
+        matches!(scripted.replies().as_slice(), [(_, Err(ZkError::EndsConnection { .. }))])
+    };
+    for number in 1..=3 {
+        close_at(&mut scripted, number, &create_of(9000));
+    }
+    assert!(refused(&mut scripted, 4));
+    scripted.advance(TIMEOUT);
+    close_at(&mut scripted, 5, &create_of(9000));
+    assert!(refused(&mut scripted, 6));
+    scripted.advance(TIMEOUT);
+    assert!(!refused(&mut scripted, 7));
 }
 
 /// A server may accept a transport, and never answer the connect request.
