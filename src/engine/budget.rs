@@ -5,7 +5,9 @@
 //! cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than such a transaction can name.
 //!
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
-//! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered.
+//! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered. But what
+//! concerns a sequential znode says nothing about another one whose path differs only in the number. So if it is not a
+//! request, whose path differs from all others without the number, only a search ends its count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use super::calls::may_have_created;
 use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
+use crate::recipe::session_tag::SessionTag;
 
 /// The fraction of `jute.maxbuffer` that is left free, as a divisor. It is for the rest of the transaction,
 /// for the packet around it, and for znodes of the session that the budget does not know about.
@@ -35,12 +38,15 @@ pub(super) struct Budget {
     used: usize,
     /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
-    /// The znodes whose create has no known outcome. Here, the path of a sequential znode lacks the number.
+    /// The znodes whose create has no known outcome.
     lost: BTreeMap<Arc<str>, Lost>,
+    /// The sequential znodes whose create has no known outcome, by their paths without the number.
+    lost_sequential: BTreeMap<Arc<str>, Lost>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lost {
+    /// The bytes of all znodes of this path.
     bytes: usize,
     /// A search has begun since the create was lost.
     is_searched: bool,
@@ -49,7 +55,14 @@ struct Lost {
 impl Budget {
     pub(super) fn new(jute_max_buffer: usize, chroot: usize) -> Budget {
         let limit = jute_max_buffer - jute_max_buffer / RESERVE_DIVISOR;
-        Budget { limit, chroot, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
+        Budget {
+            limit,
+            chroot,
+            used: 0,
+            znodes: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            lost_sequential: BTreeMap::new(),
+        }
     }
 
     /// Counts the znodes that a call creates.
@@ -105,14 +118,14 @@ impl Budget {
 
     fn note_lost(&mut self, call: &Call) {
         match call {
-            Call::Create { path, .. } => self.lose(path, self.bytes_of(call)),
+            Call::Create { path, mode, .. } => self.lose(path, *mode),
             Call::CreateAndList { dir, prefix, .. } => {
-                self.lose(&[&**dir, "/", &**prefix].concat(), self.bytes_of(call));
+                self.lose(&[&**dir, "/", &**prefix].concat(), CreateMode::EphemeralSequential);
             }
             Call::Multi(operations) => {
                 for operation in &**operations {
                     if let Op::Create { path, mode, .. } = operation {
-                        self.lose(path, self.bytes(path.len(), *mode));
+                        self.lose(path, *mode);
                     }
                 }
             }
@@ -120,9 +133,9 @@ impl Budget {
         }
     }
 
-    /// Notes that a search has found the znode of a create that had no known outcome.
-    pub(super) fn note_found(&mut self, without_number: &str, path: &str) {
-        self.forget_lost(without_number);
+    /// Notes that a search has found the znode of a request whose create had no known outcome.
+    pub(super) fn note_found(&mut self, path: &str) {
+        self.forget_lost_request(path);
         let bytes = LENGTH + self.chroot + path.len();
         self.used += bytes;
         self.add(path, bytes);
@@ -130,8 +143,8 @@ impl Budget {
 
     /// Notes that a search begins for the znodes in this directory whose create has no known outcome.
     pub(super) fn search(&mut self, dir: &str) {
-        let in_dir = self.lost.iter_mut().filter(|(path, _)| is_in(dir, path));
-        in_dir.for_each(|(_, lost)| lost.is_searched = true);
+        let lost = self.lost.iter_mut().chain(&mut self.lost_sequential);
+        lost.filter(|(path, _)| is_in(dir, path)).for_each(|(_, lost)| lost.is_searched = true);
     }
 
     /// Ends a search that has found these children, and stops counting the lost znodes that are not among them. A lost
@@ -139,14 +152,21 @@ impl Budget {
     /// create was lost after the search began, the znode of that create also still counts, because the server may have
     /// created it after the search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
-        let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
-        let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();
-        if searched.is_empty() {
+        let is_searched = |path: &str, lost: &Lost| lost.is_searched && is_in(dir, path);
+        if !self.lost.iter().chain(&self.lost_sequential).any(|(path, lost)| is_searched(path, lost)) {
             return;
         }
-        let listed: BTreeSet<&str> = children.iter().flat_map(|name| [name, without_number(name)]).collect();
-        let is_listed = |path: &str| path.rsplit_once('/').is_some_and(|(_, name)| listed.contains(name));
-        searched.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
+        let names: BTreeSet<&str> = children.iter().collect();
+        let without_numbers: BTreeSet<&str> = children.iter().map(without_number).collect();
+        for (lost, listed) in [(&mut self.lost, names), (&mut self.lost_sequential, without_numbers)] {
+            lost.retain(|path, lost| {
+                let is_gone = is_searched(path, lost) && !listed.contains(name_of(path));
+                if is_gone {
+                    self.used = self.used.saturating_sub(lost.bytes);
+                }
+                !is_gone
+            });
+        }
     }
 
     /// Records a znode that exists, and that [`take`](Budget::take) has counted.
@@ -158,22 +178,32 @@ impl Budget {
     }
 
     /// Records a znode that may exist, and that [`take`](Budget::take) has counted.
-    fn lose(&mut self, path: &str, bytes: usize) {
-        if bytes > 0 {
+    fn lose(&mut self, path: &str, mode: CreateMode) {
+        let bytes = self.bytes(path.len(), mode);
+        if mode == CreateMode::EphemeralSequential {
+            let lost = self.lost_sequential.entry(path.into()).or_default();
+            lost.bytes += bytes;
+            lost.is_searched = false;
+        } else if bytes > 0 {
             let former = self.lost.insert(path.into(), Lost { bytes, is_searched: false });
             self.used = self.used.saturating_sub(former.map_or(0, |lost| lost.bytes));
         }
     }
 
-    fn forget_lost(&mut self, path: &str) {
-        self.used = self.used.saturating_sub(self.lost.remove(path).map_or(0, |lost| lost.bytes));
+    /// Stops counting the create of a request whose znode would have this path.
+    fn forget_lost_request(&mut self, path: &str) {
+        if SessionTag::read(name_of(path)).is_some() {
+            let lost = self.lost_sequential.remove(without_number(path));
+            self.used = self.used.saturating_sub(lost.map_or(0, |lost| lost.bytes));
+        }
     }
 
     /// Stops counting a znode, because it does not exist.
     pub(super) fn remove(&mut self, path: &str) {
-        self.forget_lost(path);
-        self.forget_lost(without_number(path));
-        self.used = self.used.saturating_sub(self.znodes.remove(path).unwrap_or_default());
+        self.forget_lost_request(path);
+        let lost = self.lost.remove(path).map_or(0, |lost| lost.bytes);
+        let known = self.znodes.remove(path).unwrap_or_default();
+        self.used = self.used.saturating_sub(lost + known);
     }
 
     /// Returns the bytes that a call adds to the transaction that ends the session.
@@ -213,6 +243,10 @@ impl Budget {
 fn without_number(path: &str) -> &str {
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 fn is_in(dir: &str, path: &str) -> bool {

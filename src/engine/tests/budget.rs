@@ -47,6 +47,12 @@ fn ask(engine: &mut Engine, call: Call) -> (ParticipantId, Vec<Effect>) {
     (id, std::iter::from_fn(|| engine.poll_effect()).collect())
 }
 
+fn answer(engine: &mut Engine, effects: Vec<Effect>, outcome: ZkResult<Reply>) {
+    let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
+    engine.input(NOW, |engine| engine.handle_reply(call, outcome));
+    std::iter::from_fn(|| engine.poll_effect()).for_each(drop);
+}
+
 fn create(path: &str) -> Call {
     Call::create(path, [], [] as [Acl; 0], CreateMode::Ephemeral).call
 }
@@ -172,11 +178,6 @@ fn what_the_application_creates_counts_with_its_chroot() {
     let mut engine = connected_engine();
     // The limit is 35 bytes, and each znode below takes 16.
     engine.commons.calls.budget = Budget::new(40, 10);
-    let answer = |engine: &mut Engine, effects: Vec<Effect>, outcome| {
-        let Some(Effect::Submit(call, ..)) = effects.into_iter().next() else { panic!("nothing was sent") };
-        engine.input(NOW, |engine| engine.handle_reply(call, outcome));
-        std::iter::from_fn(|| engine.poll_effect()).for_each(drop);
-    };
     let created = |path: &str| Ok(Reply::Created { path: path.to_owned(), stat: None });
     let (_, effects) = ask(&mut engine, create("/a"));
     answer(&mut engine, effects, created("/a"));
@@ -219,6 +220,34 @@ fn what_the_application_creates_counts_with_its_chroot() {
         Ok(Reply::Multi(Transacted::Failed { position: 0, error: ZkError::NoNode })),
     );
     assert_eq!(engine.commons.calls.budget.used(), 0);
+}
+
+/// Sequential znodes that are not requests share their paths without the number, even with those of other clients.
+#[test]
+fn lost_sequential_znodes_of_the_application_count_although_others_of_the_same_name_are_gone() {
+    let each = "/q/t-0000000000".len() + 4;
+    let mut engine = engine_for(3);
+    let item = || Op::Create {
+        path: "/q/t-".to_owned(),
+        data: Vec::new(),
+        acl: Vec::new(),
+        mode: CreateMode::EphemeralSequential,
+    };
+    let used = |engine: &Engine| engine.commons.calls.budget.used();
+    for lost in [2, 4] {
+        let (_, effects) = ask(&mut engine, Call::multi(&[item(), item()][..]).call);
+        answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
+        assert_eq!(used(&engine), lost * each);
+    }
+    for call in [Call::delete("/q/t-0000000003", None).call, Call::delete("/q/t-", None).call] {
+        let (_, effects) = ask(&mut engine, call);
+        answer(&mut engine, effects, Err(ZkError::NoNode));
+    }
+    let path = "/q/t-0000000004".to_owned();
+    engine.input(NOW, |engine| {
+        engine.handle_event(NOW, ClientEvent::NodeChanged { path, is_deleted: true });
+    });
+    assert_eq!(used(&engine), 4 * each);
 }
 
 #[test]
