@@ -28,7 +28,7 @@ use zookeeper_recipes_lock::locks::{
 };
 use zookeeper_recipes_lock::queue::{LockDirectory, Revoker};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, Candidate, ErrorReason, LockError, LockGuard, LockOptions,
+    BlockingWriteLock, CancelToken, Candidate, ErrorReason, LockError, LockGuard, LockOptions, LossReason,
     ProtocolSupport, RetryPolicy, Session, SessionState, Wait, WriteLock,
 };
 
@@ -324,13 +324,14 @@ fn token_of_a_child(token: &CancelToken) {
 }
 
 fn owns_nothing(guard: &LockGuard) {
-    assert!(!guard.is_owner() && guard.lease_remaining().is_zero() && guard.loss().is_some());
+    assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
+    assert_eq!(guard.loss(), Some(LossReason::SessionExpired));
     // Guards that are held together share the channel.
     let _ = guard.lost().recv();
     assert!(guard.lost().recv().is_err() && guard.revocation().is_empty());
     assert!(poll(&mut Box::pin(guard.lost_async())).is_ready());
-    assert!(guard.commit(|changes| changes.check("/a")).is_err());
-    drop((guard.id(), guard.fencing_token(), format!("{guard:?}")));
+    assert!(is_lost(guard.commit(|changes| changes.check("/a"))) && is_lost(guard.fencing_token()));
+    drop((guard.id(), format!("{guard:?}")));
 }
 
 fn of_other_locks(session: &Session) {
@@ -390,10 +391,11 @@ fn of_a_cohort(session: &Session) {
     in_each_child("a busy cohort", work, || {
         let wait = Duration::from_secs(60);
         assert!(is_lost(cohort.lock()) && is_lost(cohort.try_lock()) && is_lost(cohort.try_lock_for(wait)));
-        assert!(!guard.is_owner() && guard.lease_remaining().is_zero() && guard.loss().is_some());
+        assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
+        assert_eq!(guard.loss(), Some(LossReason::SessionExpired));
         assert!(guard.lost().recv().is_ok() && guard.revocation().is_empty());
-        assert!(guard.commit(|changes| changes.check("/a")).is_err());
-        drop((guard.id(), guard.fencing_token(), format!("{cohort:?} {guard:?}")));
+        assert!(is_lost(guard.commit(|changes| changes.check("/a"))) && is_lost(guard.fencing_token()));
+        drop((guard.id(), format!("{cohort:?} {guard:?}")));
         assert!(is_lost(copy_of(&guard).unlock()));
         cohort.close();
         in_use.close();

@@ -125,6 +125,7 @@ pub(crate) fn commit(
     transaction: Transaction,
 ) -> Result<Vec<OpOutcome>> {
     transaction.validate(znode)?;
+    request.check_process(Operation::COMMIT)?;
     if !is_owner {
         return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode));
     }

@@ -89,10 +89,10 @@ impl Current {
     }
 
     /// Takes the request out, so that it is not made again on a later session.
-    fn take(self) -> Option<Arc<Request>> {
+    fn take(&self) -> Option<Arc<Request>> {
         match self {
             Current::Joined(joined) => joined.take(),
-            Current::Left(request) => Some(request),
+            Current::Left(request) => Some(Arc::clone(request)),
         }
     }
 }
@@ -123,9 +123,28 @@ impl LockInner {
             (joined, former)
         };
         // Outside the mutex: `former` may hold the last handle to a client, and `start` calls the client.
-        drop(former.map(Current::take));
+        drop(former.map(|former| former.take()));
         joined.start();
         Some(joined)
+    }
+
+    /// Begins to leave the queue. The request is kept until [`forget`](LockInner::forget), so that a concurrent call
+    /// does not report its znode as deleted.
+    fn leave(&self) -> Option<Arc<Request>> {
+        // Declared before the mutex is locked, so it is dropped afterwards.
+        let former;
+        let mut current = self.current.lock();
+        former = current.take();
+        let request = former.as_ref().and_then(Current::take)?;
+        *current = Some(Current::Left(Arc::clone(&request)));
+        Some(request)
+    }
+
+    fn forget(&self, request: &Arc<Request>) {
+        let mut current = self.current.lock();
+        if matches!(&*current, Some(Current::Left(left)) if Arc::ptr_eq(left, request)) {
+            *current = None;
+        }
     }
 }
 
@@ -217,6 +236,10 @@ impl WriteLock {
         if !is_replaced {
             self.session().core().check_open(Operation::LOCK, &self.inner.dir)?;
         }
+        // If the lock is lost, but nobody has noticed yet, the request ends now.
+        if let Some(lost) = self.inner.request().filter(|request| request.loss().is_some()) {
+            lost.withdraw();
+        }
         let joined = self.inner.join().ok_or_else(closed)?;
         // The place is `None` if the lock was closed, because that withdraws the request.
         match joined.wait_until_placed(&[])? {
@@ -246,19 +269,15 @@ impl WriteLock {
     ///   until it succeeds or the session ends.
     pub fn unlock(&self) -> Result<Released> {
         self.session().check_process(Operation::UNLOCK, &self.inner.dir)?;
-        let current = self.inner.current.lock().take();
-        let Some(request) = current.and_then(Current::take) else { return Ok(Released::Deleted) };
+        let Some(request) = self.inner.leave() else { return Ok(Released::Deleted) };
         let owned = request.is_owner();
         let released = locking::release(&request);
-        if request.was_taken_away() {
-            return Err(request.end_error(Operation::UNLOCK));
+        let is_lost = request.was_taken_away();
+        if is_lost || !request.may_leave_its_znode() {
+            self.inner.forget(&request);
         }
-        if request.may_leave_its_znode() {
-            // Keep the request, so that the next call does not report the znode as deleted.
-            let mut current = self.inner.current.lock();
-            if current.is_none() {
-                *current = Some(Current::Left(Arc::clone(&request)));
-            }
+        if is_lost {
+            return Err(request.end_error(Operation::UNLOCK));
         }
         match released {
             Err(error) if !owned && error.reason() == ErrorReason::RequestDeleted => Ok(Released::Deleted),
@@ -319,7 +338,7 @@ impl WriteLock {
         }
         self.inner.support.close();
         let current = self.inner.current.lock().take();
-        if let Some(request) = current.and_then(Current::take) {
+        if let Some(request) = current.and_then(|current| current.take()) {
             request.withdraw();
         }
         self.inner.listener.deliver();

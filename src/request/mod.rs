@@ -129,11 +129,11 @@ impl Request {
     /// Returns the id of the transaction that created the znode or, after a downgrade, the owner's former znode. Reads
     /// the id from the server only if it is not known yet.
     pub(crate) fn fencing_token(&self) -> Result<i64> {
+        self.check_process(Operation::FENCE)?;
         if let Some(token) = self.seat.fencing_token.get() {
             return Ok(*token);
         }
         let Some(znode) = self.znode() else { return Err(self.not_owner(Operation::FENCE)) };
-        self.check_process(Operation::FENCE)?;
         match self.core.call(Operation::FENCE, &znode, Call::exists(&znode, false))? {
             Some(stat) => Ok(*self.seat.fencing_token.get_or_init(|| stat.czxid)),
             None => {
@@ -227,7 +227,7 @@ impl Request {
             // A forked child owns nothing. It takes no mutex, because the thread that holds one may not exist
             // in the child.
             let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
-            return ended.map(|_| LossReason::LeaseExpired);
+            return ended.map(|_| LossReason::SessionExpired);
         }
         // The hold may have ended before any thread noticed.
         let ended = ownership.ended_at(self.core.now())?;

@@ -53,6 +53,26 @@ impl Fixture {
     }
 }
 
+/// The lock is not released before the znode is deleted, whichever thread has begun to release it.
+#[test]
+fn second_unlock_does_not_report_a_deletion_that_is_still_to_come() {
+    let fixture = Arc::new(Fixture::owning());
+    fixture.client.swallow();
+    let first = in_background({
+        let fixture = Arc::clone(&fixture);
+        move || fixture.lock.unlock()
+    });
+    eventually("the first call has begun", || !fixture.lock.is_owner());
+    let second = in_background({
+        let fixture = Arc::clone(&fixture);
+        move || fixture.lock.unlock()
+    });
+    assert_ne!(next(&second).unwrap(), Released::Deleted);
+    fixture.client.release();
+    assert_eq!(next(&first).unwrap(), Released::Deleted);
+    assert_eq!(fixture.lock.unlock().unwrap(), Released::Deleted);
+}
+
 #[test]
 fn unlock_reports_a_noticed_loss_once() {
     let fixture = Fixture::owning();

@@ -89,6 +89,20 @@ fn hold_ends_at_its_limit_and_then_the_znode_is_deleted() {
     assert!(is_held_too_long(&guard.unlock()));
 }
 
+#[test]
+fn lock_after_a_loss_that_nobody_has_noticed_makes_a_new_request() {
+    let limited = Limited::new();
+    let (lock, calls) = limited.fixture.listening_with(limited_options());
+    assert!(lock.lock().unwrap());
+    assert_eq!(calls.try_recv(), Ok(Call::Acquired));
+    limited.runtime.suspend(LIMIT);
+    let _ = lock.lock().unwrap();
+    limited.runtime.advance(Duration::ZERO);
+    assert_eq!(calls.try_recv(), Ok(Call::Lost(LossReason::HeldTooLong)));
+    assert_eq!(calls.try_recv(), Ok(Call::Acquired));
+    assert!(lock.is_owner());
+}
+
 /// The time of an earlier acquisition does not count.
 #[test]
 fn limit_counts_from_the_acquisition() {
