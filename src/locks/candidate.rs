@@ -263,8 +263,8 @@ impl Candidate {
 
     /// Waits in a task until the candidate has ended.
     ///
-    /// Works in any async runtime: a callback thread of the session wakes the task. In a forked child the future
-    /// completes immediately.
+    /// Works in any async runtime: a callback thread of the session wakes the task. Any number of futures may wait, and
+    /// each may be dropped at any time. In a forked child the future completes immediately.
     pub async fn ended_async(&self) {
         let ended = &self.ended.0;
         until(self.process, [ended], || ended.is_set().then_some(())).await;
@@ -315,9 +315,9 @@ struct Campaign {
     lead: Box<Lead>,
 }
 
-/// Returns whether an `unlock` that failed for this reason means that the server refused to delete the znode.
+/// Returns whether an `unlock` that failed for this reason means that the server will not delete the znode.
 fn is_refusal(reason: ErrorReason) -> bool {
-    matches!(reason, ErrorReason::AccessDenied | ErrorReason::Server(_) | ErrorReason::Refused)
+    matches!(reason, ErrorReason::AccessDenied | ErrorReason::Server(_))
 }
 
 impl Campaign {

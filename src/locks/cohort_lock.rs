@@ -209,8 +209,10 @@ pub(crate) struct WeakCohortLock {
 }
 
 impl WeakCohortLock {
+    /// Returns a handle to the lock, unless the last one was dropped or the lock was closed.
     pub(crate) fn upgrade(&self) -> Option<CohortLock> {
-        self.handle.upgrade().map(|handle| CohortLock { handle })
+        let handle = self.handle.upgrade().filter(|handle| !handle.cohort.is_closed())?;
+        Some(CohortLock { handle })
     }
 
     pub(crate) fn is_in_use(&self) -> bool {

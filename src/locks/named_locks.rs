@@ -99,8 +99,8 @@ impl NamedLocks {
     /// Returns the [cohort lock](CohortLock) of a resource.
     ///
     /// While a handle to the lock exists, every call returns another handle to the same lock, and ignores
-    /// `options`. So keep a handle: the lock is closed when the last one is dropped. Sends nothing to the
-    /// servers.
+    /// `options`. So keep a handle: the lock is closed when the last one is dropped. After a
+    /// [`close`](CohortLock::close), the next call returns another lock. Sends nothing to the servers.
     ///
     /// ```no_run
     /// # use std::time::Duration;

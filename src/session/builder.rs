@@ -109,7 +109,9 @@ impl SessionBuilder {
     /// The session measures the tick on a second connection, as half of the shortest session timeout that the server
     /// grants there. It then uses the measured tick or the tick set here, whichever is longer. If no tick is set, 2 s
     /// takes its place (the tick in ZooKeeper's sample configuration). If the server refuses a second connection, the
-    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows.
+    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows. That is half
+    /// of the session timeout. A longer tick, measured or set here, counts as half of the session timeout, too. Zero is
+    /// refused when the session connects.
     ///
     /// - If your servers' tick is shorter than 2 s and you need a session timeout of a few seconds, set their tick. The
     ///   session's locks then survive longer outages.
@@ -133,6 +135,11 @@ impl SessionBuilder {
     /// counting each path with its chroot and four more bytes. By default, that is some 8,000 znodes with paths of 110
     /// bytes. A call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If
     /// you need more znodes, use several sessions.
+    ///
+    /// An ephemeral znode that the application has created counts until this session deletes it, or until a reply or an
+    /// event shows the session that it is gone. If other clients delete such znodes, as the consumers of a queue do,
+    /// call [`exists`](crate::data::RecoverableZooKeeper::exists) for them now and then, or create them on a session of
+    /// their own.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
@@ -169,6 +176,9 @@ impl SessionBuilder {
     /// - [`NodeTracker`](crate::data::NodeTracker), [`LeaderWatch`](crate::queue::LeaderWatch) and
     ///   [`QueueWatch`](crate::queue::QueueWatch) continue on the next session.
     /// - The [state](Session::state) changes from `Lost` back to `Connected`.
+    ///
+    /// Attempts to connect go on until one succeeds, even if the servers now refuse the credentials. Each failure is
+    /// logged.
     ///
     /// Replacement is off by default, because a lost session takes everything with it, including other locks and
     /// ephemeral znodes. A library should not carry on after restoring only its own part.
@@ -231,6 +241,8 @@ impl SessionBuilder {
     /// one. Credentials set with [`auth`](SessionBuilder::auth) are sent after that. A server that does not support
     /// SASL is never used.
     ///
+    /// Use a session timeout of at least 4 s.
+    ///
     /// Without a ticket, no connection is opened. [`connect`](SessionBuilder::connect) then tries again until its wait
     /// ends, and an established session tries again until it has expired. The tickets for all servers are fetched in
     /// advance, so a lost connection can be replaced even while the KDC is down.
@@ -261,8 +273,9 @@ impl SessionBuilder {
 
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a server.
     ///
-    /// The default is the session timeout. A [`Duration`] counts from the call to this method. A
-    /// [`CancelToken`](crate::CancelToken) ends the wait early.
+    /// The default is the session timeout. A [`Duration`] counts from the call to this method, so do not keep the builder
+    /// to connect with it later: by then, the time may be over. A [`CancelToken`](crate::CancelToken) ends the wait
+    /// early.
     ///
     /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Until then,
     /// the outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.
@@ -281,8 +294,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed, the timeout is
-    ///   shorter than 100 ms or longer than a day, `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos
-    ///   are set.
+    ///   shorter than 100 ms or longer than a day, the [`max_tick`](SessionBuilder::max_tick) is zero, `jute.maxbuffer`
+    ///   is less than 4096, or both DIGEST-MD5 and Kerberos are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. If no server even accepted
     ///   it, the message contains the outcome for each server.
@@ -306,7 +319,7 @@ impl SessionBuilder {
         Ok(session)
     }
 
-    /// Checks the connect string, the session timeout and `jute.maxbuffer`.
+    /// Checks the connect string, the session timeout, the longest tick and `jute.maxbuffer`.
     ///
     /// [`connect`](SessionBuilder::connect) makes the same checks before it sends anything.
     ///
@@ -319,6 +332,9 @@ impl SessionBuilder {
     fn options(&self) -> Result<OwnOptions> {
         check_timeout(self.session_timeout)?;
         check_jute_max_buffer(self.jute_max_buffer)?;
+        if self.max_tick.is_some_and(|tick| tick.is_zero()) {
+            return Err(LockError::invalid_argument("max_tick", "no server has a tick of zero"));
+        }
         OwnOptions::new(&self.connect_string, self.session_timeout)
     }
 
@@ -420,5 +436,25 @@ impl Opener {
         }
         let tried = format!("{servers} (contact was lost while the chroot was created)");
         LockError::no_server(tried, wait.time_allowed(begun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_bounds_are_refused_before_anything_is_sent() {
+        let check = |set: fn(SessionBuilder) -> SessionBuilder| set(Session::builder("localhost:1")).check();
+        assert!(check(|builder| builder.max_tick(Duration::from_millis(1))).is_ok());
+        let refused: [fn(SessionBuilder) -> SessionBuilder; 4] = [
+            |builder| builder.max_tick(Duration::ZERO),
+            |builder| builder.session_timeout(Duration::from_millis(99)),
+            |builder| builder.session_timeout(Duration::MAX),
+            |builder| builder.jute_max_buffer(0),
+        ];
+        for (number, set) in refused.into_iter().enumerate() {
+            assert!(check(set).unwrap_err().is_invalid_argument(), "{number}");
+        }
     }
 }

@@ -229,6 +229,17 @@ fn candidate_rejoins_after_a_recoverable_refusal() {
 }
 
 #[test]
+fn candidate_stands_again_although_the_deletion_of_its_znode_was_throttled() {
+    let server = SimulatedZooKeeper::new();
+    let (client, election) = election(&server);
+    let (candidate, leads) = start_candidate(election);
+    next(&leads);
+    client.fail_next(SimOperation::Delete, Effect::Before, ZkError::Throttled);
+    candidate.leadership().unwrap().step_down();
+    assert!(leads.recv_timeout(deadline()).is_ok(), "{:?}", candidate.error());
+}
+
+#[test]
 fn line_about_a_lost_session_names_the_remedy() {
     let lost = |reason| LockError::ended(Operation::LOCK, "/election", reason);
     let line = how_it_ends("/election", &lost(LossReason::SessionExpired));

@@ -190,6 +190,10 @@ impl Cohort {
         self.advance();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.support.is_closed()
+    }
+
     fn closed(&self) -> LockError {
         LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir)
     }

@@ -287,6 +287,9 @@ fn named_cohort_lock_is_shared_while_it_is_in_use() {
     for number in 0..100 {
         drop(locks.cohort(&number.to_string(), options).unwrap());
     }
+    let closed = locks.cohort("a", options).unwrap();
+    closed.close();
+    drop(locks.cohort("a", options).unwrap().lock().unwrap());
     assert!(locks.cohort("", options).unwrap_err().is_invalid_argument());
     // Unused locks are removed now and then, not at each call.
     assert!((2..20).contains(&locks.cohorts_remembered()), "{}", locks.cohorts_remembered());
