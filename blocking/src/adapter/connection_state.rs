@@ -3,6 +3,9 @@
 //! The crate `zookeeper` calls this code from its I/O thread and its event thread, while it holds its own
 //! locks. So all code here is short and calls nothing in that crate.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use log::Level;
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, WatchedEventType, ZkState};
@@ -11,6 +14,9 @@ use zookeeper_recipes_lock::client::port::{ClientEvent, EventSink, Granted};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 use crate::logging;
+
+/// The pause before a handle that has lost a reply without a reason is asked again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct ConnectionState {
     /// What the servers grant, according to the application.
@@ -108,6 +114,29 @@ impl ConnectionState {
         }
     }
 
+    /// Handles the loss of a call's reply, before [`after_call`](ConnectionState::after_call).
+    ///
+    /// The crate reports a loss of contact before it fails the pending calls. If it did not report one, either it could
+    /// not write a request because the server reads nothing at the moment, or its I/O thread has died. In the first
+    /// case, the session may be alive. So this function asks again until the handle answers or reports a change. If
+    /// it does neither for a session timeout, no ping has reached the servers for so long, and the session has expired.
+    pub(super) fn explain_loss(&self, changes_before: u64, ask: impl Fn() -> ZkResult<()>) {
+        let began = Instant::now();
+        while self.is_unexplained(changes_before) && ask() == Err(ZkError::ConnectionLoss) {
+            if began.elapsed() >= self.granted.session_timeout {
+                self.state.lock().change_to(HandleContact::Lost);
+                logging::write(Level::Warn, format_args!("the ZooKeeper client's io thread has ended"));
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn is_unexplained(&self, changes_before: u64) -> bool {
+        let state = self.state.lock();
+        state.contact == HandleContact::Connected && state.changes == changes_before
+    }
+
     /// Interprets the result of a call in view of the state changes since `changes_before`.
     pub(super) fn after_call<T>(&self, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
         let mut state = self.state.lock();
@@ -117,14 +146,6 @@ impl ConnectionState {
         let unchanged = state.changes == changes_before;
         match (&result, state.contact) {
             (Err(ZkError::SessionExpired), _) => state.change_to(HandleContact::Lost),
-            // The crate reports a loss of contact before it fails the pending calls. If it did not report
-            // one, its I/O thread has died.
-            (Err(ZkError::ConnectionLoss), HandleContact::Connected) if unchanged => {
-                state.change_to(HandleContact::Lost);
-                drop(state);
-                logging::write(Level::Warn, format_args!("the ZooKeeper client's io thread has ended"));
-                return Err(ZkError::SessionExpired);
-            }
             (Err(ZkError::ConnectionLoss), _) => {}
             // A reply proves contact, even if the handle reported it before anybody subscribed.
             (_, HandleContact::Unknown | HandleContact::Connecting) if unchanged => {
@@ -172,8 +193,8 @@ impl HandleState {
 #[allow(deprecated, reason = "the crate's own states")]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::sync::Arc;
-    use std::time::Duration;
 
     use crossbeam_channel::{Receiver, unbounded};
 
@@ -236,14 +257,46 @@ mod tests {
         assert_eq!(connection.after_call(before, Ok(())), Err(ZkError::SessionExpired));
     }
 
-    #[test]
-    fn unreported_connection_loss_means_a_dead_io_thread() {
-        let (connection, events) = connection(in_use());
+    /// Loses the reply to a call without a report. Returns the result of the call.
+    fn lose_reply(connection: &ConnectionState, ask: impl Fn() -> ZkResult<()>) -> ZkResult<()> {
         connection.on_state(ZkState::Connected);
         let before = connection.before_call().unwrap();
-        let result = connection.after_call::<()>(before, Err(ZkError::ConnectionLoss));
+        connection.explain_loss(before, ask);
+        connection.after_call(before, Err(ZkError::ConnectionLoss))
+    }
+
+    #[test]
+    fn unreported_connection_loss_that_lasts_for_a_session_timeout_means_a_dead_io_thread() {
+        let timeout = Duration::from_millis(300);
+        let (connection, events) = connection(ConnectionState::new(Granted::new(timeout)));
+        let began = Instant::now();
+        let result = lose_reply(&connection, || Err(ZkError::ConnectionLoss));
         assert_eq!(result, Err(ZkError::SessionExpired));
+        assert!(began.elapsed() >= timeout);
         assert_eq!(received(&events).last(), Some(&ClientEvent::SessionLost));
+    }
+
+    #[test]
+    fn session_whose_handle_answers_again_after_an_unreported_connection_loss_goes_on() {
+        let (connection, events) = connection(in_use());
+        let asked = Cell::new(0);
+        let result = lose_reply(&connection, || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 3 { Err(ZkError::ConnectionLoss) } else { Err(ZkError::NoAuth) }
+        });
+        assert_eq!((result, asked.get()), (Err(ZkError::ConnectionLoss), 3));
+        assert_eq!(received(&events), [connected()]);
+    }
+
+    #[test]
+    fn report_that_follows_an_unreported_connection_loss_counts() {
+        let (connection, events) = connection(in_use());
+        let result = lose_reply(&connection, || {
+            connection.on_state(ZkState::Connecting);
+            Err(ZkError::ConnectionLoss)
+        });
+        assert_eq!(result, Err(ZkError::ConnectionLoss));
+        assert_eq!(received(&events), [connected(), ClientEvent::Disconnected]);
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub fn error_of(error: zookeeper::ZkError) -> ZkError {
         Theirs::BadArguments => ZkError::BadArguments,
         Theirs::NotReadOnly => ZkError::NotReadOnly,
         Theirs::MarshallingError => ZkError::MarshallingError,
+        Theirs::EphemeralOnLocalSession => ZkError::EphemeralOnLocalSession,
         // The crate does not know the codes for quotas and throttling, and reports `Unimplemented` instead.
         // The code cannot mean what it says, because every server implements the calls that the adapter
         // makes, except for containers.

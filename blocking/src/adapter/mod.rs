@@ -103,7 +103,16 @@ impl Adapter {
         let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
         let result = call(&zk).map_err(error_of);
-        self.connection.after_call(before, result)
+        self.after_call(&zk, before, result)
+    }
+
+    /// Interprets the result of a call.
+    fn after_call<T>(&self, zk: &ZooKeeper, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
+        if let Err(ZkError::ConnectionLoss) = result {
+            let ask = || zk.exists("/", false).map(drop).map_err(error_of);
+            self.connection.explain_loss(changes_before, ask);
+        }
+        self.connection.after_call(changes_before, result)
     }
 }
 
@@ -120,7 +129,7 @@ impl Adapter {
                 }
             });
         let path = created.clone();
-        let result = self.connection.after_call(before, created);
+        let result = self.after_call(&zk, before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
             // The call may have succeeded on a session that the handle opened silently. That session lives
             // on, and nothing else would delete the znode.
