@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use zookeeper_recipes_lock::recipe::NamingScheme;
 
 use crate::connection::ConnectionArgs;
-use crate::spans::parse_duration;
+use crate::spans::{parse_duration, parse_positive_duration};
 use crate::stderr::complain;
 
 /// Locks on Apache ZooKeeper, for scripts and operators.
@@ -305,7 +305,7 @@ pub(crate) struct OnceArgs {
     #[arg(long)]
     pub(crate) until_success: bool,
     /// Forgets keys that were done longer ago than this
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub(crate) keep: Option<Duration>,
     /// What others see instead of the host and the process id
     #[arg(long, hide_short_help = true, value_name = "TEXT")]
@@ -317,7 +317,7 @@ pub(crate) struct OnceArgs {
 /// How requests are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Naming {
-    /// Apache's WriteLock 3.8, Curator's InterProcessMutex, go-zookeeper's Lock
+    /// Apache's WriteLock 3.8, Curator's InterProcessMutex and LeaderSelector, go-zookeeper's Lock
     Recipe,
     /// Curator's InterProcessMutex and LeaderSelector, go-zookeeper's Lock
     Curator,

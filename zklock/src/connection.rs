@@ -12,7 +12,7 @@ use zookeeper_recipes_lock::{Session, SessionBuilder, Wait};
 
 use crate::failure::{CONFIG, Failure, USAGE};
 use crate::sasl::SaslArgs;
-use crate::spans::parse_duration;
+use crate::spans::{parse_duration, parse_positive_duration};
 
 /// The longest wait for the first server, unless `run --timeout` states another. The session timeout limits it as well.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub(crate) struct ConnectionArgs {
     /// The longest tick (tickTime) of the servers. zklock measures the ticks on a second connection to each
     /// server, but assumes at least this tick, or 2s without this option. If a server refuses the second
     /// connection, zklock assumes this tick, or half of the session timeout without this option
-    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_positive_duration)]
     pub(crate) max_tick: Option<Duration>,
     /// Creates the chroot and its parents if they are missing. Everybody gets all permissions there
     #[arg(long, global = true, hide_short_help = true)]

@@ -130,7 +130,8 @@ pub(crate) fn obstacle(request: &LockInfo) -> Option<String> {
     let remedy = match request.kind {
         LockKind::Other => {
             format!(
-                "no known library uses such a name; check the znode and delete it by hand (zkCli.sh delete {path})"
+                "no known library uses such a name; check the znode and delete it by hand \
+                 (zkCli.sh -server HOST:PORT[/CHROOT] delete {path})"
             )
         }
         _ => "'zklock reap' deletes it".to_owned(),

@@ -22,6 +22,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// Parses a time as [`parse_duration`] does, but refuses zero.
+pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("must be more than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
 /// A duration in at most two units: `1.5s`, `12m 3s`, `2d 5h`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();

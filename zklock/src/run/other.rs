@@ -23,6 +23,10 @@ pub(super) fn ends_wait(_signal: i32) -> bool {
     true
 }
 
+pub(super) fn ends(_signal: i32) -> bool {
+    true
+}
+
 pub(super) fn is_continuing(_signal: i32) -> bool {
     false
 }

@@ -108,7 +108,7 @@ pub(super) fn is_continuing(signal: i32) -> bool {
 }
 
 /// Returns whether a signal is meant to end the command. What SIGUSR1 and SIGUSR2 mean is up to the command.
-fn ends(signal: i32) -> bool {
+pub(super) fn ends(signal: i32) -> bool {
     ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT].contains(&signal)
 }
 

@@ -247,7 +247,7 @@ fn persistent_znode_of_no_known_kind_has_one_way_out() {
     let fixture = Fixture::new();
     let path = fixture.create("job0000000001", b"", CreateMode::Persistent);
     let _waits = fixture.create("x-waits-lock-0000000002", b"", CreateMode::Ephemeral);
-    let way_out = format!("zkCli.sh delete {path}");
+    let way_out = format!("zkCli.sh -server HOST:PORT[/CHROOT] delete {path}");
     let who = fixture.zklock(&["who"]);
     who.assert_succeeded();
     assert!(who.out.contains(&way_out) && !who.out.contains("owner"), "{who:?}");

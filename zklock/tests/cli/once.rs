@@ -84,6 +84,20 @@ fn signals_are_those_of_the_command() {
 }
 
 #[test]
+fn program_that_is_told_to_end_forgets_no_keys() {
+    let fixture = Fixture::new();
+    fixture.once(&["--key", "old"], "true").end().assert_code_and_out(0, "");
+    let program = fixture.once(&["--key", "new", "--keep", "1ms"], "echo up; exec sleep 1000");
+    program.line_with("up");
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.end().code, 143);
+    assert_eq!(fixture.once(&["--key", "old"], "echo ran").end().code, 79);
+    let told_nothing = fixture.once(&["--key", "newer", "--keep", "1ms"], "true");
+    told_nothing.end().assert_code_and_out(0, "");
+    fixture.once(&["--key", "old"], "echo ran").end().assert_code_and_out(0, "ran\n");
+}
+
+#[test]
 fn command_that_loses_its_lock_is_ended() {
     let fixture = Fixture::new();
     let program =
@@ -98,10 +112,10 @@ fn key_has_placeholders_and_old_keys_are_forgotten() {
     let fixture = Fixture::new();
     fixture.once(&["--key", "day %Y-%m-%d"], "true").end().assert_code_and_out(0, "");
     // The key is the same, unless midnight falls between the two calls. In that case, the second command runs as well.
-    let same = fixture.once(&["--key", "day %F", "--keep", "0"], "true").end();
+    let same = fixture.once(&["--key", "day %F", "--keep", "1ms"], "true").end();
     assert!([0, 79].contains(&same.code), "{same:?}");
     eventually("the key is forgotten", || {
-        fixture.once(&["--key", "day %F", "--keep", "0"], "echo ran").end().code == 0
+        fixture.once(&["--key", "day %F", "--keep", "1ms"], "echo ran").end().code == 0
     });
     fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is not a placeholder");
     fixture.once(&["--key", ""], "true").end().assert_failed(64, "1 to 255 bytes");

@@ -148,6 +148,8 @@ fn wrong_arguments_of_a_subcommand_are_found_before_connecting() {
         &["once", "--key", "", "/a", "true"],
         &["once", "--key", "%s", "/a", "true"],
         &["once", "--key", "%F", "--keep", "1y", "/a", "true"],
+        &["once", "--key", "%F", "--keep", "0s", "/a", "true"],
+        &["run", "--max-tick", "0", "/a", "true"],
         &["revoke", "--force-after", "soon", "/a"],
         &["reap", "/a"],
         &["reap", "--older-than", "soon", "/a"],
