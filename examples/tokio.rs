@@ -22,8 +22,9 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 async fn answer(mut client: TcpStream, lock: BlockingWriteLock) -> Result<()> {
-    // The system resets a connection that is closed before its request was read.
-    client.read_buf(&mut Vec::with_capacity(8192)).await?;
+    // The system resets a connection that is closed before its request was read. A client that sends nothing must not
+    // delay the end of the service.
+    time::timeout(Duration::from_secs(5), client.read_buf(&mut Vec::with_capacity(8192))).await??;
     // On a timeout the future is dropped, which withdraws the request from the queue.
     let status = match time::timeout(Duration::from_secs(5), lock.lock_async()).await {
         Err(_) => "503 Service Unavailable".to_owned(),
