@@ -219,7 +219,7 @@ impl Contender {
                 }
                 Next::Again
             }
-            Sight::Watched { is_directory: true, .. } => {
+            Sight::Directory => {
                 self.forget_watch(commons);
                 self.pass_over(commons, path);
                 Next::Again
@@ -292,9 +292,9 @@ impl Contender {
         sight: ZkResult<Sight>,
     ) -> Next {
         let is_wanted = self.is_queued() && self.ahead.second() == Some(path);
-        let is_directory = matches!(sight, Ok(Sight::Watched { is_directory: true, .. }));
+        let is_directory = sight == Ok(Sight::Directory);
         let is_outdated = is_wanted && (is_directory || sight == Ok(Sight::Gone));
-        if is_wanted && (is_directory || !matches!(sight, Ok(Sight::Watched { .. }))) {
+        if is_wanted && !matches!(sight, Ok(Sight::Watched { .. })) {
             self.ahead.second = None;
         }
         self.ahead.is_outdated |= is_outdated;

@@ -6,8 +6,8 @@
 //!
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
 //! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered. But what
-//! concerns a sequential znode says nothing about another one whose path differs only in the number. So if it is not a
-//! request, whose path differs from all others without the number, only a search ends its count.
+//! concerns a sequential znode says nothing about another one whose path differs only in the number. So if the name has
+//! no GUID, which makes it unique without the number, the znode counts until the end of the session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use super::calls::may_have_created;
 use crate::client::port::Names;
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
-use crate::recipe::session_tag::SessionTag;
 
 /// The fraction of `jute.maxbuffer` that is left free, as a divisor. It is for the rest of the transaction,
 /// for the packet around it, and for znodes of the session that the budget does not know about.
@@ -135,7 +134,7 @@ impl Budget {
 
     /// Notes that a search has found the znode of a request whose create had no known outcome.
     pub(super) fn note_found(&mut self, path: &str) {
-        self.forget_lost_request(path);
+        self.forget_lost_sequential(path);
         let bytes = LENGTH + self.chroot + path.len();
         self.used += bytes;
         self.add(path, bytes);
@@ -190,9 +189,9 @@ impl Budget {
         }
     }
 
-    /// Stops counting the create of a request whose znode would have this path.
-    fn forget_lost_request(&mut self, path: &str) {
-        if SessionTag::read(name_of(path)).is_some() {
+    /// Stops counting a create without an outcome whose znode would have this path, unless others may have it as well.
+    fn forget_lost_sequential(&mut self, path: &str) {
+        if !self.lost_sequential.is_empty() && has_guid(name_of(path)) {
             let lost = self.lost_sequential.remove(without_number(path));
             self.used = self.used.saturating_sub(lost.map_or(0, |lost| lost.bytes));
         }
@@ -200,7 +199,7 @@ impl Budget {
 
     /// Stops counting a znode, because it does not exist.
     pub(super) fn remove(&mut self, path: &str) {
-        self.forget_lost_request(path);
+        self.forget_lost_sequential(path);
         let lost = self.lost.remove(path).map_or(0, |lost| lost.bytes);
         let known = self.znodes.remove(path).unwrap_or_default();
         self.used = self.used.saturating_sub(lost + known);
@@ -243,6 +242,14 @@ impl Budget {
 fn without_number(path: &str) -> &str {
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }
+}
+
+/// Returns whether a name has a GUID, as the names of requests have, and those that
+/// [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) makes.
+fn has_guid(name: &str) -> bool {
+    let is_guid = |text: &[u8]| uuid::Uuid::try_parse_ascii(text).is_ok();
+    let lengths = [uuid::fmt::Hyphenated::LENGTH, uuid::fmt::Simple::LENGTH];
+    lengths.iter().any(|length| name.as_bytes().windows(*length).any(is_guid))
 }
 
 fn name_of(path: &str) -> &str {

@@ -8,8 +8,10 @@ use crate::recipe::is_directory;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// The znode exists and is watched. Its data has been written `version` times since its creation. A
-    /// persistent znode stays when its creator's session ends. A directory is not a request.
-    Watched { data: Vec<u8>, version: i32, is_persistent: bool, is_directory: bool },
+    /// persistent znode stays when its creator's session ends.
+    Watched { data: Vec<u8>, version: i32, is_persistent: bool },
+    /// The znode is a directory, which is not a request. It may be watched.
+    Directory,
     /// The znode exists, but READ is denied. Servers since 3.8.4 set the watch, but never report its event.
     Unreadable,
     /// The znode does not exist. If a read of its data has shown this, no watch is left. If an existence
@@ -21,9 +23,10 @@ impl Sight {
     /// Returns what a read of a znode's data has shown.
     pub(crate) fn of_data(result: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Sight> {
         match result {
+            Ok((_, stat)) if is_directory(&stat) => Ok(Sight::Directory),
             Ok((data, stat)) => {
-                let (is_persistent, is_directory) = (stat.ephemeral_owner == 0, is_directory(&stat));
-                Ok(Sight::Watched { data, version: stat.version, is_persistent, is_directory })
+                let is_persistent = stat.ephemeral_owner == 0;
+                Ok(Sight::Watched { data, version: stat.version, is_persistent })
             }
             Err(ZkError::NoNode) => Ok(Sight::Gone),
             Err(error) => Err(error),
@@ -34,6 +37,7 @@ impl Sight {
     /// servers since 3.8.4 refuse this check, too.
     pub(crate) fn of_exists(result: ZkResult<Option<Stat>>) -> ZkResult<Sight> {
         match result {
+            Ok(Some(stat)) if is_directory(&stat) => Ok(Sight::Directory),
             Ok(Some(_)) | Err(ZkError::NoAuth) => Ok(Sight::Unreadable),
             Ok(None) => Ok(Sight::Gone),
             Err(error) => Err(error),

@@ -245,7 +245,7 @@ impl Candidate {
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
     /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
-    /// an outage, it does not wait for the deletion. A waiting candidate ends immediately, and its znode is deleted in
+    /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends immediately, and its znode is deleted in
     /// the background. A candidate also ends after an [error](Candidate::error). In a forked child, the call returns
     /// `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {

@@ -181,6 +181,10 @@ impl CohortLock {
         WeakCohortLock { handle: Arc::downgrade(&self.handle) }
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.cohort().is_closed()
+    }
+
     pub(crate) fn cohort(&self) -> &Arc<Cohort> {
         &self.handle.cohort
     }
@@ -209,10 +213,9 @@ pub(crate) struct WeakCohortLock {
 }
 
 impl WeakCohortLock {
-    /// Returns a handle to the lock, unless the last one was dropped or the lock was closed.
+    /// Returns a handle to the lock, unless the last one was dropped.
     pub(crate) fn upgrade(&self) -> Option<CohortLock> {
-        let handle = self.handle.upgrade().filter(|handle| !handle.cohort.is_closed())?;
-        Some(CohortLock { handle })
+        self.handle.upgrade().map(|handle| CohortLock { handle })
     }
 
     pub(crate) fn is_in_use(&self) -> bool {

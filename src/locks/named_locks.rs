@@ -120,9 +120,12 @@ impl NamedLocks {
     pub fn cohort(&self, resource: &str, options: CohortOptions) -> Result<CohortLock> {
         let dir = self.path(resource)?;
         self.session.check_process(Operation::LOCK, &dir)?;
+        // Declared before the mutex is locked, so it is dropped afterwards.
+        let former;
         let mut cohorts = self.cohorts.lock();
-        if let Some(lock) = cohorts.locks.get(&dir).and_then(WeakCohortLock::upgrade) {
-            return Ok(lock);
+        former = cohorts.locks.get(&dir).and_then(WeakCohortLock::upgrade);
+        if let Some(lock) = former.as_ref().filter(|lock| !lock.is_closed()) {
+            return Ok(lock.clone());
         }
         if cohorts.locks.len() >= cohorts.limit {
             cohorts.locks.retain(|_, lock| lock.is_in_use());

@@ -128,8 +128,7 @@ impl LockInner {
         Some(joined)
     }
 
-    /// Begins to leave the queue. The request is kept until [`forget`](LockInner::forget), so that a concurrent call
-    /// does not report its znode as deleted.
+    /// Begins to leave the queue. The request is kept, so that a concurrent call does not report its znode as deleted.
     fn leave(&self) -> Option<Arc<Request>> {
         // Declared before the mutex is locked, so it is dropped afterwards.
         let former;
@@ -140,10 +139,13 @@ impl LockInner {
         Some(request)
     }
 
-    fn forget(&self, request: &Arc<Request>) {
+    /// Keeps a request that has left the queue for the next call, or forgets it.
+    fn keep(&self, request: &Arc<Request>, keeps: bool) {
         let mut current = self.current.lock();
-        if matches!(&*current, Some(Current::Left(left)) if Arc::ptr_eq(left, request)) {
-            *current = None;
+        match &*current {
+            None if keeps => *current = Some(Current::Left(Arc::clone(request))),
+            Some(Current::Left(left)) if !keeps && Arc::ptr_eq(left, request) => *current = None,
+            _ => {}
         }
     }
 }
@@ -256,7 +258,8 @@ impl WriteLock {
     /// already deleted.
     ///
     /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`] instead,
-    /// and so does every later call until the znode is deleted.
+    /// and so does every later call until the znode is deleted. Of several calls at the same time, at least one waits for
+    /// the deletion, and the others may return [`Released::Pending`].
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
@@ -273,9 +276,7 @@ impl WriteLock {
         let owned = request.is_owner();
         let released = locking::release(&request);
         let is_lost = request.was_taken_away();
-        if is_lost || !request.may_leave_its_znode() {
-            self.inner.forget(&request);
-        }
+        self.inner.keep(&request, !is_lost && request.may_leave_its_znode());
         if is_lost {
             return Err(request.end_error(Operation::UNLOCK));
         }

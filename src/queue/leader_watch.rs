@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
-use super::lock_info::LockInfo;
+use super::lock_info::{Found, LockInfo};
 use crate::client::Call;
 use crate::client::port::Names;
 use crate::error::{Result, ZkError};
@@ -146,19 +146,27 @@ impl Leader {
         let dir = self.dir.clone();
         Look::children(&dir, move |children| match children {
             Ok(children) if self.first(&children, &directories) == first => match first {
-                Some(first) => look_without_data(first),
+                Some(first) => self.look_without_data(first, directories),
                 None => Look::Seen(None),
             },
             Ok(_) | Err(ZkError::NoNode) => Look::ChangedMeanwhile,
             Err(error) => Look::Failed(error),
         })
     }
-}
 
-fn look_without_data(leader: ZNodePath) -> Look<Option<LockInfo>> {
-    Look::ask(Call::exists(&leader, false), move |found| match LockInfo::without_data(&leader, found) {
-        Ok(None) => Look::ChangedMeanwhile,
-        Ok(leader) => Look::Seen(leader),
-        Err(error) => Look::Failed(error),
-    })
+    fn look_without_data(
+        self: Arc<Self>,
+        first: ZNodePath,
+        mut directories: Vec<ZNodePath>,
+    ) -> Look<Option<LockInfo>> {
+        Look::ask(Call::exists(&first, false), move |found| match LockInfo::without_data(&first, found) {
+            Ok(Found::Request(leader)) => Look::Seen(Some(leader)),
+            Ok(Found::Directory) => {
+                directories.push(first);
+                self.look_among(directories)
+            }
+            Ok(Found::Nothing) => Look::ChangedMeanwhile,
+            Err(error) => Look::Failed(error),
+        })
+    }
 }

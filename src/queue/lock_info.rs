@@ -60,23 +60,37 @@ pub struct LockInfo {
     pub(super) version: Option<i32>,
 }
 
+/// What there is at a path that was in a listing.
+pub(super) enum Found {
+    Request(LockInfo),
+    /// A directory is not a request, whatever its name.
+    Directory,
+    /// The znode was deleted after the listing.
+    Nothing,
+}
+
+impl Found {
+    pub(super) fn request(self) -> Option<LockInfo> {
+        match self {
+            Found::Request(request) => Some(request),
+            Found::Directory | Found::Nothing => None,
+        }
+    }
+}
+
 impl LockInfo {
     pub(super) fn new(path: &ZNodePath, data: Vec<u8>, stat: &Stat) -> LockInfo {
         LockInfo { data: Some(data), ..LockInfo::unreadable(path, Some(stat)) }
     }
 
-    /// Describes, from the reply to an `exists` call, a request whose data this client is not permitted to read.
-    /// Returns `None` if the request does not exist. Servers since 3.8.4 and 3.9.2 deny the metadata as well.
-    pub(super) fn without_data(
-        path: &ZNodePath,
-        found: ZkResult<Option<Stat>>,
-    ) -> ZkResult<Option<LockInfo>> {
+    /// Describes, from the reply to an `exists` call, a znode whose data this client is not permitted to read. Servers
+    /// since 3.8.4 and 3.9.2 deny the metadata as well.
+    pub(super) fn without_data(path: &ZNodePath, found: ZkResult<Option<Stat>>) -> ZkResult<Found> {
         match found {
-            Ok(found) => {
-                let request = found.filter(|stat| !is_directory(stat));
-                Ok(request.map(|stat| LockInfo::unreadable(path, Some(&stat))))
-            }
-            Err(ZkError::NoAuth) => Ok(Some(LockInfo::unreadable(path, None))),
+            Ok(None) => Ok(Found::Nothing),
+            Ok(Some(stat)) if is_directory(&stat) => Ok(Found::Directory),
+            Ok(Some(stat)) => Ok(Found::Request(LockInfo::unreadable(path, Some(&stat)))),
+            Err(ZkError::NoAuth) => Ok(Found::Request(LockInfo::unreadable(path, None))),
             Err(error) => Err(error),
         }
     }

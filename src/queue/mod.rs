@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::leader_watch::LeaderWatch;
+use self::lock_info::Found;
 pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
@@ -35,6 +36,9 @@ use crate::session::{Core, Session};
 use crate::wait::Wait;
 
 unwind_safe!(LeaderWatch, QueueWatch);
+
+/// How often one call lists the directory, if an owner is deleted between the listing and the reads.
+const MAX_LISTINGS: u32 = 16;
 
 /// The directory of a lock or an election, for inspection and cleanup.
 ///
@@ -103,9 +107,10 @@ impl LockDirectory {
 
     /// Returns all requests, in the order of the queue.
     ///
-    /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out. If READ is not
-    /// granted on a request, only its name is known. The method makes one call to list the requests and then
-    /// one call for each request, several at a time.
+    /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out, and if it may
+    /// have owned the lock, the method begins again, so that no waiter looks like an owner. If READ is not granted on a
+    /// request, only its name is known. The method makes one call to list the requests and then one call for each
+    /// request, several at a time.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -113,8 +118,14 @@ impl LockDirectory {
     ///   [`Closed`](crate::ErrorReason::Closed).
     pub fn contenders(&self) -> Result<Vec<LockInfo>> {
         let core = self.session.core();
-        let requests = self.list(&core)?;
-        reading::read_all(&core, &requests)
+        let mut attempts = MAX_LISTINGS;
+        loop {
+            attempts -= 1;
+            let found = reading::read_all(&core, &self.list(&core)?)?;
+            if attempts == 0 || !misses_an_owner(&found) {
+                return Ok(found.into_iter().filter_map(Found::request).collect());
+            }
+        }
     }
 
     /// Returns the holder of the lock, or `None` if nobody holds it.
@@ -126,15 +137,19 @@ impl LockDirectory {
     /// The same as [`contenders`](LockDirectory::contenders).
     pub fn current_owner(&self) -> Result<Option<LockInfo>> {
         let core = self.session.core();
-        for request in self.list(&core)? {
-            let read = reading::read_one(&core, &request);
-            let found = read.map_err(|error| core.failure(Operation::READ, &self.dir, error))?;
-            // If the request has been deleted, the next one is the holder.
-            if found.is_some() {
-                return Ok(found);
+        let mut attempts = MAX_LISTINGS;
+        'listing: loop {
+            attempts -= 1;
+            for listed in self.list(&core)? {
+                match reading::read_one(&core, &listed)? {
+                    Found::Request(holder) => return Ok(Some(holder)),
+                    // The next request need not be the holder: others may have joined, even ahead of it.
+                    Found::Nothing if attempts > 0 => continue 'listing,
+                    Found::Nothing | Found::Directory => {}
+                }
             }
+            return Ok(None);
         }
-        Ok(None)
     }
 
     /// Watches the first request in the queue, which is the leader in an election.
@@ -224,8 +239,9 @@ impl LockDirectory {
     /// result is in the order of the queue. Each deletion is logged.
     ///
     /// These are never deleted:
-    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children, so that nothing is lost if the path
-    ///   is not a lock directory;
+    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children. But a child whose name happens to look
+    ///   like that of a request (`x-` or `read-` at the beginning, ten digits at the end) counts as one: check the path,
+    ///   and look at [`expired`](LockDirectory::expired) first;
     /// - requests that arrive during the call, even if they reuse a name because the directory was created anew;
     /// - requests whose data is written during the call.
     ///
@@ -302,6 +318,16 @@ impl LockDirectory {
             Err(error) => Err(core.failure(Operation::LIST, &self.dir, error)),
         }
     }
+}
+
+/// Returns whether a request that may have owned the lock at the time of the listing is gone. The requests that remain may
+/// then not include the owner: it may have downgraded its lock, or released it to a request that came after the listing.
+fn misses_an_owner(found: &[Found]) -> bool {
+    let is_owner = |found: &&Found| match found {
+        Found::Request(request) => request.kind.is_shared(),
+        Found::Directory | Found::Nothing => true,
+    };
+    found.iter().take_while(is_owner).any(|found| matches!(found, Found::Nothing))
 }
 
 impl fmt::Debug for LockDirectory {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::lock_info::LockInfo;
+use super::lock_info::{Found, LockInfo};
 use crate::client::{Call, Stat};
 use crate::error::{Operation, Result, ZkError, ZkResult};
 use crate::recipe::is_directory;
@@ -14,38 +14,34 @@ use crate::session::Core;
 /// half is left for the rest of the session's work.
 pub(super) const AT_ONCE: usize = 8;
 
-/// Reads requests, and returns those that still exist, in the same order.
-pub(super) fn read_all(core: &Arc<Core>, requests: &[ZNodePath]) -> Result<Vec<LockInfo>> {
-    let mut infos = Vec::with_capacity(requests.len());
+/// Reads the znodes of a listing. Returns what was found, in the same order.
+pub(super) fn read_all(core: &Arc<Core>, listed: &[ZNodePath]) -> Result<Vec<Found>> {
+    let mut all = Vec::with_capacity(listed.len());
     let mut under_way = VecDeque::with_capacity(AT_ONCE);
-    let mut requests = requests.iter();
+    let mut listed = listed.iter();
     loop {
         let free = AT_ONCE - under_way.len();
-        let begin = |request| (request, core.begin_ask(Call::get_data(request, false), ()));
-        under_way.extend(requests.by_ref().take(free).map(begin));
-        let Some((request, data)) = under_way.pop_front() else { return Ok(infos) };
-        let info = info_of(core, request, data.wait(core));
-        infos.extend(info.map_err(|error| core.failure(Operation::READ, request, error))?);
+        let begin = |path| (path, core.begin_ask(Call::get_data(path, false), ()));
+        under_way.extend(listed.by_ref().take(free).map(begin));
+        let Some((path, data)) = under_way.pop_front() else { return Ok(all) };
+        let found = found_at(core, path, data.wait(core));
+        all.push(found.map_err(|error| core.failure(Operation::READ, path, error))?);
     }
 }
 
-/// Reads one request. Returns `None` if it no longer exists.
-pub(super) fn read_one(core: &Arc<Core>, request: &ZNodePath) -> ZkResult<Option<LockInfo>> {
-    info_of(core, request, core.ask(Call::get_data(request, false)))
+/// Reads one znode of a listing.
+pub(super) fn read_one(core: &Arc<Core>, path: &ZNodePath) -> Result<Found> {
+    let found = found_at(core, path, core.ask(Call::get_data(path, false)));
+    found.map_err(|error| core.failure(Operation::READ, path, error))
 }
 
-/// Makes a [`LockInfo`] from the reply to a read. Without READ permission, the result has only the name and perhaps the
-/// metadata. Returns `None` for a directory.
-fn info_of(
-    core: &Arc<Core>,
-    request: &ZNodePath,
-    data: ZkResult<(Vec<u8>, Stat)>,
-) -> ZkResult<Option<LockInfo>> {
+/// Interprets the reply to a read. Without READ permission, a request has only its name and perhaps its metadata.
+fn found_at(core: &Arc<Core>, path: &ZNodePath, data: ZkResult<(Vec<u8>, Stat)>) -> ZkResult<Found> {
     match data {
-        Ok((_, stat)) if is_directory(&stat) => Ok(None),
-        Ok((data, stat)) => Ok(Some(LockInfo::new(request, data, &stat))),
-        Err(ZkError::NoNode) => Ok(None),
-        Err(ZkError::NoAuth) => LockInfo::without_data(request, core.ask(Call::exists(request, false))),
+        Ok((_, stat)) if is_directory(&stat) => Ok(Found::Directory),
+        Ok((data, stat)) => Ok(Found::Request(LockInfo::new(path, data, &stat))),
+        Err(ZkError::NoNode) => Ok(Found::Nothing),
+        Err(ZkError::NoAuth) => LockInfo::without_data(path, core.ask(Call::exists(path, false))),
         Err(error) => Err(error),
     }
 }

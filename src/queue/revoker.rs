@@ -176,9 +176,7 @@ impl Revoker {
     fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
         let mut reply_lost = false;
         let was_deleted = self.support.retry(Operation::DELETE, znode, || {
-            let outcome = self.call(Operation::DELETE, znode, |core| delete(core, znode, czxid));
-            reply_lost |= outcome.is_err();
-            outcome
+            self.call(Operation::DELETE, znode, |core| delete(core, znode, czxid, &mut reply_lost))
         })?;
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
@@ -224,8 +222,9 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     }
 }
 
-/// Deletes this znode, but not a later one of the same name. Returns `false` if it no longer exists.
-fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
+/// Deletes this znode, but not a later one of the same name. Returns `false` if it no longer exists. Sets `reply_lost`
+/// if the deletion itself fails.
+fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64, reply_lost: &mut bool) -> ZkResult<bool> {
     loop {
         let stat = core.ask(Call::exists(znode, false))?;
         let Some(stat) = stat.filter(|stat| stat.czxid == czxid) else { return Ok(false) };
@@ -234,7 +233,10 @@ fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64) -> ZkResult<bool> {
             Err(ZkError::NoNode) => return Ok(false),
             // The data has been written in the meantime, or another znode now has this name.
             Err(ZkError::BadVersion) => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                *reply_lost = true;
+                return Err(error);
+            }
         }
     }
 }

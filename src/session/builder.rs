@@ -139,7 +139,8 @@ impl SessionBuilder {
     /// An ephemeral znode that the application has created counts until this session deletes it, or until a reply or an
     /// event shows the session that it is gone. If other clients delete such znodes, as the consumers of a queue do,
     /// call [`exists`](crate::data::RecoverableZooKeeper::exists) for them now and then, or create them on a session of
-    /// their own.
+    /// their own. If the reply to a [commit](crate::LockGuard::commit) with sequential creates is lost, these count until
+    /// the session ends.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }

@@ -59,7 +59,7 @@ impl Deletion {
             Ok(Sight::Gone) => self.deleted.set(),
             Ok(Sight::Watched { .. }) => {}
             // The watch may never fire. This error makes the engine look again at regular intervals.
-            Ok(Sight::Unreadable) => return Look::Failed(ZkError::NoAuth),
+            Ok(Sight::Unreadable | Sight::Directory) => return Look::Failed(ZkError::NoAuth),
             Err(error) => return Look::Failed(error),
         }
         Look::Seen(())

@@ -1,7 +1,7 @@
 //! [`ConnectionState`]: interprets the states of a handle for the session and forwards the handle's events.
 //!
-//! The crate `zookeeper` calls this code from its I/O thread and its event thread, while it holds its own
-//! locks. So all code here is short and calls nothing in that crate.
+//! The crate `zookeeper` calls the functions whose names begin with `on` from its I/O thread and its event thread, while it
+//! holds its own locks. So they are short and call nothing in that crate.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -118,14 +118,16 @@ impl ConnectionState {
     ///
     /// The crate reports a loss of contact before it fails the pending calls. If it did not report one, either it could
     /// not write a request because the server reads nothing at the moment, or its I/O thread has died. In the first
-    /// case, the session may be alive. So this function asks again until the handle answers or reports a change. If
-    /// it does neither for a session timeout, no ping has reached the servers for so long, and the session has expired.
+    /// case, the session may be alive. So this function asks again until the handle answers or reports a change. If it
+    /// does neither for a session timeout, no ping has reached the servers for so long, and the session has expired. The
+    /// session gives up by then, too, if no other call was answered.
     pub(super) fn explain_loss(&self, changes_before: u64, ask: impl Fn() -> ZkResult<()>) {
         let began = Instant::now();
         while self.is_unexplained(changes_before) && ask() == Err(ZkError::ConnectionLoss) {
             if began.elapsed() >= self.granted.session_timeout {
-                self.state.lock().change_to(HandleContact::Lost);
-                logging::write(Level::Warn, format_args!("the ZooKeeper client's io thread has ended"));
+                if self.give_up(changes_before) {
+                    logging::write(Level::Warn, format_args!("the ZooKeeper client's io thread has ended"));
+                }
                 return;
             }
             thread::sleep(PAUSE);
@@ -133,8 +135,17 @@ impl ConnectionState {
     }
 
     fn is_unexplained(&self, changes_before: u64) -> bool {
-        let state = self.state.lock();
-        state.contact == HandleContact::Connected && state.changes == changes_before
+        self.state.lock().is_unexplained(changes_before)
+    }
+
+    /// Ends the session, unless the handle has reported a change. Returns whether it has ended the session.
+    fn give_up(&self, changes_before: u64) -> bool {
+        let mut state = self.state.lock();
+        let gives_up = state.is_unexplained(changes_before);
+        if gives_up {
+            state.change_to(HandleContact::Lost);
+        }
+        gives_up
     }
 
     /// Interprets the result of a call in view of the state changes since `changes_before`.
@@ -158,6 +169,10 @@ impl ConnectionState {
 }
 
 impl HandleState {
+    fn is_unexplained(&self, changes_before: u64) -> bool {
+        self.contact == HandleContact::Connected && self.changes == changes_before
+    }
+
     fn connected(&mut self, granted: Granted) {
         if !matches!(self.contact, HandleContact::Lost | HandleContact::Connected) {
             self.contact = HandleContact::Connected;

@@ -250,6 +250,23 @@ fn lost_sequential_znodes_of_the_application_count_although_others_of_the_same_n
     assert_eq!(used(&engine), 4 * each);
 }
 
+/// A name with a GUID is that of one znode.
+#[test]
+fn lost_sequential_znode_with_a_guid_counts_until_it_is_gone() {
+    let mut engine = engine_for(3);
+    let guid = "0c5a1cf0-5b8a-4f3e-9a54-6dd0a3d5a6b7";
+    let lost = [format!("/q/item-{guid}-"), format!("/q/{}-", guid.replace('-', ""))];
+    for path in lost {
+        let create = Call::create(&*path, [], [] as [Acl; 0], CreateMode::EphemeralSequential).call;
+        let (_, effects) = ask(&mut engine, create);
+        answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
+        assert_eq!(engine.commons.calls.budget.used(), path.len() + 10 + 4);
+        let (_, effects) = ask(&mut engine, Call::delete(&*format!("{path}0000000007"), None).call);
+        answer(&mut engine, effects, Ok(Reply::Done));
+        assert_eq!(engine.commons.calls.budget.used(), 0);
+    }
+}
+
 #[test]
 fn znode_that_was_found_again_counts_until_its_deletion_was_answered() {
     let mut engine = engine_for(3);

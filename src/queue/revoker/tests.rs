@@ -412,6 +412,26 @@ fn revocation_survives_a_lost_reply_at_any_step() {
     }
 }
 
+/// Only a lost reply to the deletion itself leaves open who has deleted the znode.
+#[test]
+fn release_before_a_deletion_was_sent_is_complied() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
+    let (zk, path) = (fixture.zk.clone(), guard.id().to_owned());
+    client.after_next(SimOperation::Exists, {
+        let client = Arc::clone(&client);
+        move || {
+            // The second check precedes the deletion.
+            client.before_next(SimOperation::Exists, move || zk.delete(&path));
+            client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
+        }
+    });
+    let revoked = revoker.force_revocation_after(guard.id(), Duration::ZERO);
+    assert_eq!(revoked.unwrap(), Revocation::Complied);
+    assert_eq!(client.pending_faults(), 0);
+}
+
 #[test]
 fn release_while_the_revoker_is_disconnected_is_complied() {
     let fixture = Fixture::new();

@@ -70,6 +70,36 @@ fn directory_that_is_named_as_a_request_is_none() {
     fixture.zk.set_read_checks(ReadChecks::Events);
     fixture.zk.set_acl(&directory, &nobody_may_read());
     assert!(fixture.contenders().is_empty());
+    assert_eq!(fixture.directory.current_owner().unwrap(), None);
+    let watch = fixture.directory.watch_leader(LONG).unwrap();
+    assert_eq!(watch.leader().unwrap(), None);
+    assert!(WriteLock::new(fixture.session(), DIR).unwrap().lock().unwrap(), "the lock passes it over");
+}
+
+/// Between the listing and the reads, the owner becomes a reader, or another request joins and the owner leaves.
+#[test]
+fn waiter_is_not_taken_for_an_owner_whose_znode_has_just_changed() {
+    for name in ["read-a-0000000000", "x-b-lock-0000000002"] {
+        for is_owner_asked in [true, false] {
+            let fixture = Fixture::with_directory();
+            let owner = fixture.request("write-a-", b"");
+            let rest =
+                if name.starts_with('x') { Vec::new() } else { vec![fixture.request("write-b-", b"")] };
+            let (zk, gone, next) = (fixture.zk.clone(), owner, format!("{DIR}/{name}"));
+            let created = next.clone();
+            fixture.client.after_next(SimOperation::GetChildren, move || {
+                zk.create(&created, b"");
+                zk.delete(&gone);
+            });
+            if is_owner_asked {
+                assert_eq!(fixture.directory.current_owner().unwrap().unwrap().path, next);
+            } else {
+                let contenders = fixture.contenders();
+                assert_eq!(paths(LockInfo::owners(&contenders)), [&next]);
+                assert_eq!(contenders.len(), 1 + rest.len());
+            }
+        }
+    }
 }
 
 #[test]

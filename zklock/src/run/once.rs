@@ -57,10 +57,9 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
         options = options.data(data.as_bytes());
     }
     let once = RunOnce::with_options(session, &args.dir, options, repeat)?;
-    let Signals { forwarded, is_decided, ending, is_to_end, is_over } =
-        Signals::forward(session.clone(), signals)?;
+    let Signals { forwarded, progress } = Signals::forward(session.clone(), signals)?;
     let outcome = once.run(key, |guard: &LockGuard| {
-        if is_decided.swap(true, Ordering::SeqCst) {
+        if progress.is_decided.swap(true, Ordering::SeqCst) {
             return Err(Ok(Ended { end: Ok(LOST.into()), lost: true }));
         }
         if let Some(failure) = &cannot_start {
@@ -73,7 +72,7 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             other => Err(other),
         }
     });
-    if let signal @ 1.. = ending.load(Ordering::SeqCst) {
+    if let signal @ 1.. = progress.ending.load(Ordering::SeqCst) {
         return Ok(code_of_signal(signal).into());
     }
     let end = match outcome? {
@@ -91,9 +90,9 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             NOT_ACQUIRED.into()
         }
     };
-    is_over.store(true, Ordering::SeqCst);
+    progress.is_over.store(true, Ordering::SeqCst);
     // This may take long, and who ends the command does not want to wait. The next run does it.
-    if let Some(keep) = args.keep.filter(|_| !is_to_end.load(Ordering::SeqCst)) {
+    if let Some(keep) = args.keep.filter(|_| !progress.is_to_end.load(Ordering::SeqCst)) {
         if let Err(error) = once.reap(keep) {
             complain(&format!("old keys were not deleted: {error}"));
         }
@@ -102,52 +101,57 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
 }
 
 /// The handling of signals. Before the command begins, a signal ends the program. After that, signals are forwarded to
-/// the command. When the command has ended, a signal ends the program again.
+/// the command. Once the key is settled, a signal ends the program again.
 struct Signals {
     forwarded: Receiver<i32>,
+    progress: Arc<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
     /// Set when the command begins, or by a signal that ends the program before that, whichever comes first.
-    is_decided: Arc<AtomicBool>,
+    is_decided: AtomicBool,
     /// The signal that has ended the program before the command began, or 0.
-    ending: Arc<AtomicI32>,
+    ending: AtomicI32,
     /// Set when a signal was forwarded that should end the command.
-    is_to_end: Arc<AtomicBool>,
-    /// To be set when the command has ended.
-    is_over: Arc<AtomicBool>,
+    is_to_end: AtomicBool,
+    /// Set when the command has ended and its key is settled, or when it is clear that it does not run.
+    is_over: AtomicBool,
 }
 
 impl Signals {
     fn forward(session: Session, signals: Receiver<i32>) -> Result<Signals, Failed> {
         let (sender, forwarded) = unbounded();
-        let (is_decided, ending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(0)));
-        let (is_to_end, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (decided, ended) = (Arc::clone(&is_decided), Arc::clone(&ending));
-        let (to_end, over) = (Arc::clone(&is_to_end), Arc::clone(&is_over));
-        let pass_on = move |signal| {
-            to_end.fetch_or(platform::ends(signal), Ordering::SeqCst);
-            let _ = sender.send(signal);
-        };
+        let progress = Arc::<Progress>::default();
+        let seen = Arc::clone(&progress);
         let forward = move || {
             for signal in signals {
-                if over.load(Ordering::SeqCst) {
-                    if platform::ends(signal) {
-                        session.close();
-                        return;
+                if seen.is_over.load(Ordering::SeqCst) {
+                    if platform::ends_wait(signal) {
+                        return session.close();
                     }
-                } else if decided.load(Ordering::SeqCst) {
-                    pass_on(signal);
-                } else if platform::ends_wait(signal) {
-                    if decided.swap(true, Ordering::SeqCst) {
-                        // The command has begun.
-                        pass_on(signal);
-                    } else {
-                        ended.store(signal, Ordering::SeqCst);
-                        session.close();
-                        return;
+                    continue;
+                }
+                if !seen.is_decided.load(Ordering::SeqCst) {
+                    if !platform::ends_wait(signal) {
+                        continue;
                     }
+                    if !seen.is_decided.swap(true, Ordering::SeqCst) {
+                        seen.ending.store(signal, Ordering::SeqCst);
+                        return session.close();
+                    }
+                }
+                // The command has begun.
+                let ends = platform::ends(signal);
+                seen.is_to_end.fetch_or(ends, Ordering::SeqCst);
+                let _ = sender.send(signal);
+                // If the key was settled in the meantime, nobody receives the signal.
+                if ends && seen.is_over.load(Ordering::SeqCst) {
+                    return session.close();
                 }
             }
         };
         thread::Builder::new().name("forward".to_owned()).spawn(forward).map_err(system)?;
-        Ok(Signals { forwarded, is_decided, ending, is_to_end, is_over })
+        Ok(Signals { forwarded, progress })
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
 use crate::{Call, Reply};
 
-/// If a request ends this many connections in a row, requests like it are no longer sent.
+/// If a request ends this many connections in a row, requests like it are not sent for a while.
 const MAX_ENDED_CONNECTIONS: u32 = 3;
 
 /// Every server accepts requests of this length. A request that proves that the session is alive is far shorter.
@@ -156,11 +156,16 @@ impl<C> Traffic<C> {
 
     /// Notes that the server has closed the connection. The first unanswered request that is suspicious may be the
     /// reason. Such a request counts as the reason once several connections in a row have ended at it. But servers also
-    /// close connections when their leader changes. So the request is tried again after a `pause`, and if the
-    /// connection ends again, not for another pause.
+    /// close connections when their leader changes. So the request is tried again after a `pause`. If the connection
+    /// ends at it again, or at a longer one, it is not sent for another pause.
     pub(super) fn connection_closed(&mut self, now: Moment, pause: Duration) {
         let suspect = self.sent.iter().find(|sent| self.may_end_connections(sent));
         let suspect = suspect.map(|sent| (sent.operation, sent.bytes));
+        if let (Some(((operation, least), until)), Some(suspect)) = (&mut self.ends_connections, suspect) {
+            if suspect.0 == *operation && suspect.1 >= *least {
+                *until = now.after(pause);
+            }
+        }
         self.suspect = suspect.map(|suspect| match self.suspect {
             Some((former, count)) if former == suspect => (suspect, count + 1),
             _ => (suspect, 1),
@@ -197,6 +202,10 @@ impl<C> Traffic<C> {
         match self.answered.iter_mut().find(|(known, _)| *known == operation) {
             Some((_, longest)) => *longest = bytes.max(*longest),
             None => self.answered.push((operation, bytes)),
+        }
+        let is_refuted = |((refused, least), _): &(Suspect, Moment)| *refused == operation && bytes >= *least;
+        if self.ends_connections.as_ref().is_some_and(is_refuted) {
+            self.ends_connections = None;
         }
     }
 

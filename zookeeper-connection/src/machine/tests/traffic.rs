@@ -632,11 +632,20 @@ fn request_at_which_three_connections_ended_is_tried_once_after_each_session_tim
         close_at(&mut scripted, number, &create_of(9000));
     }
     assert!(refused(&mut scripted, 4));
+    // In between, a connection ends for another reason.
+    scripted.lose_connection();
+    reconnect(&mut scripted);
     scripted.advance(TIMEOUT);
-    close_at(&mut scripted, 5, &create_of(9000));
+    close_at(&mut scripted, 5, &create_of(9100));
     assert!(refused(&mut scripted, 6));
     scripted.advance(TIMEOUT);
     assert!(!refused(&mut scripted, 7));
+    let stat = Some(Stat::default());
+    let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+    scripted.reply(xid, 5, &Reply::Created { path: "/a/x-1".to_owned(), stat });
+    scripted.replies();
+    close_at(&mut scripted, 8, &create_of(9100));
+    assert!(!refused(&mut scripted, 9), "a request of this length was answered");
 }
 
 /// A server may accept a transport, and never answer the connect request.
