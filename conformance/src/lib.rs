@@ -67,7 +67,12 @@
 //!   enough. A delay that is too short does no harm until a server dies at the wrong moment. Compare the delay with the
 //!   `tickTime` of the servers.
 //! - That an event never overtakes the reply to the call that set its watch. A caller cannot see which of the
-//!   two arrived first.
+//!   two arrived first. Nor that the events of an ordered client are passed on between the replies between which the
+//!   changes took effect: the suite checks only the order of the replies.
+//! - That a client reports a ping as answered only if it was sent on the present connection. A wrong report can let a
+//!   session believe that it is alive.
+//! - That after a reconnect, only a server answers that has applied every change which the session has seen. All
+//!   sessions of a fixture are on the same server.
 //! - That a [`CreateAndList`](zookeeper_recipes_lock::client::port::Call::CreateAndList) returns the path of the new
 //!   znode even if the connection is lost between its two replies. No fixture can cut a connection there.
 

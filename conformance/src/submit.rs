@@ -115,7 +115,7 @@ impl UnderWay {
     }
 }
 
-/// Each call can succeed only after the one before it.
+/// Each call can succeed only after the one before it, and so can its reply.
 fn submitted_calls_of_one_thread_take_effect_in_order(scene: &Scene<'_>) -> Outcome {
     let (client, path) = (scene.connect()?, scene.path("a"));
     if !client.is_ordered() {
@@ -138,12 +138,14 @@ fn submitted_calls_of_one_thread_take_effect_in_order(scene: &Scene<'_>) -> Outc
             }
         }
     })?;
-    for _ in 0..3 * ROUNDS {
+    for number in 0..3 * ROUNDS {
         let (round, name, outcome) = next(&client, "a call", &outcomes)?;
         ensure!(
             outcome.is_ok(),
             "{name} of round {round} does not follow the call that it depends on: {outcome:?}"
         );
+        let expected = (number / 3, ["create", "set_data", "delete"][number % 3]);
+        ensure!((round, name) == expected, "the reply to {name} of round {round} is not in order");
     }
     Ok(())
 }

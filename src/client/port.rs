@@ -24,7 +24,7 @@ pub use zookeeper_connection::{
 /// Implement this trait to run the locks on another client library, and pass the client to
 /// [`Session::from_client`](crate::Session::from_client). The package `zookeeper-recipes-lock-blocking` has an adapter
 /// for clients whose calls block. The package `zookeeper-recipes-lock-conformance` checks a client against the contract
-/// below.
+/// below, as far as a caller can see from outside.
 ///
 /// # Calls
 /// - If the reply to a call is lost, the call fails with [`ZkError::ConnectionLoss`](crate::client::ZkError). The call

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::daemon::Daemon;
 use super::net::free_port;
 use super::options::{utf8, with_log};
-use super::process::tail;
+use super::process::{ENGLISH, tail};
 use super::server::{PORT_TAKEN, TRIES, data_dir};
 use super::wait::holds_within;
 
@@ -166,7 +166,9 @@ impl TestKdc {
     }
 
     fn run(&self, program: &Path, arguments: &[&str]) -> io::Result<()> {
-        let output = Command::new(program).args(arguments).envs(environment(self.dir.path())).output()?;
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment(self.dir.path())).env("LC_ALL", ENGLISH);
+        let output = command.output()?;
         if output.status.success() {
             return Ok(());
         }

@@ -17,6 +17,9 @@ const SUPERVISE: &str = include_str!("supervise.sh");
 /// How long a process may take to obey a signal.
 const MAX_REACTION: Duration = Duration::from_secs(60);
 
+/// A locale with English messages, in which paths may have any characters.
+pub(crate) const ENGLISH: &str = "C.UTF-8";
+
 /// The number of log lines that an error quotes.
 const TAIL: usize = 30;
 
@@ -35,6 +38,8 @@ impl Supervisor {
             .args(["-c", SUPERVISE, "supervise.sh"])
             .args([dir, log])
             .args(command)
+            // The log is searched for messages in English.
+            .env("LC_ALL", ENGLISH)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // The supervisor has its own process group. An interrupt from the terminal therefore reaches it only

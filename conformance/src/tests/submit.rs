@@ -20,6 +20,7 @@ enum Flaw {
     ListsBeforeTheCreate,
     FailedCreateIsListed,
     OvertakesCreates,
+    AnswersCreatesLate,
     Blocks,
     CallsBack,
     HoldsAMutex,
@@ -41,6 +42,7 @@ const NOTICED: &[(Flaw, &str)] = &[
     (ListsBeforeTheCreate, "create_and_list_includes_the_new_znode"),
     (FailedCreateIsListed, "create_and_list_fails_as_create_does"),
     (OvertakesCreates, "submitted_calls_of_one_thread_take_effect_in_order"),
+    (AnswersCreatesLate, "submitted_calls_of_one_thread_take_effect_in_order"),
     (HoldsAMutex, "submitted_call_may_follow_from_an_outcome"),
     (HoldsAMutex, "submitted_outcome_is_passed_on_without_a_lock"),
     (HoldsAMutexForEvents, "submitted_call_may_follow_from_an_event"),
@@ -111,6 +113,10 @@ impl State {
                 let _held = self.reentrant.lock();
                 done.finish(outcome);
             }
+            (Some(AnswersCreatesLate), Ok(reply @ Reply::Created { .. })) => drop(thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                done.finish(Ok(reply));
+            })),
             (_, outcome) => done.finish(outcome),
         }
     }

@@ -1,6 +1,6 @@
 //! Checks whether the servers of a connect string are one sound ensemble.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::probe::Probe;
@@ -18,9 +18,23 @@ pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
 
-/// The servers that report this mode. A server with several addresses counts once.
+/// The servers that report this mode. A server with several addresses counts once, and so does one with several names.
 fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
-    probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
+    let mut addresses = BTreeMap::<&str, BTreeSet<_>>::new();
+    for Probe { target, .. } in probes.iter().filter(|probe| probe.mode == mode) {
+        addresses.entry(&target.server).or_default().extend(target.address);
+    }
+    // A name of several servers comes after the names of each.
+    let mut by_count: Vec<_> = addresses.into_iter().collect();
+    by_count.sort_by_key(|(_, addresses)| addresses.len());
+    let (mut servers, mut counted) = (BTreeSet::new(), BTreeSet::new());
+    for (server, addresses) in by_count {
+        if addresses.is_disjoint(&counted) {
+            servers.insert(server);
+        }
+        counted.extend(addresses);
+    }
+    servers
 }
 
 /// Returns a warning for each mode that shows that the servers are not one ensemble.
@@ -191,6 +205,8 @@ fn timing(probe: &Probe, stated: Option<Duration>, asked: Duration) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
+
     use crate::doctor::probe::Target;
 
     const ASKED: Duration = Duration::from_secs(20);
@@ -223,6 +239,33 @@ mod tests {
         assert_eq!(findings(&ensemble, None, ASKED), [""; 0]);
         // The modes of these servers are not known.
         assert_eq!(findings(&[probe("zk1", "serves"), probe("zk2", "serves")], None, ASKED), [""; 0]);
+    }
+
+    #[test]
+    fn server_with_several_names_is_one_server() {
+        let named = |server: &str, last: u8, mode: &str| {
+            let address = Some(SocketAddr::from(([10, 0, 0, last], 2181)));
+            let mut target = Target::named(server);
+            target.address = address;
+            Probe { target, ..probe(server, mode) }
+        };
+        let standalone = [
+            named("localhost", 1, "standalone"),
+            named("localhost", 2, "standalone"),
+            named("zk1", 1, "standalone"),
+        ];
+        assert_eq!(findings(&standalone, None, ASKED), [""; 0]);
+        // The first name is that of the whole ensemble.
+        let (first, second) = (named("all", 1, "leader"), named("zk1", 1, "leader"));
+        let followers = [named("all", 2, "follower"), named("zk2", 2, "follower")];
+        assert_eq!(findings(&[&[first, second], &followers[..]].concat(), None, ASKED), [""; 0]);
+        let leaders = [
+            named("all", 1, "leader"),
+            named("all", 2, "leader"),
+            named("zk1", 1, "leader"),
+            named("zk2", 2, "leader"),
+        ];
+        assert!(only_finding(&leaders).contains("zk1 and zk2 both lead"));
     }
 
     #[test]

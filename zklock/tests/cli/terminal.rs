@@ -67,6 +67,8 @@ impl Terminal {
             shell.env_remove(name);
         }
         shell.env("ZK_CONNECT", fixture.server.connect_string()).env("PS1", "prompt> ").env("TERM", "dumb");
+        // These tests wait for messages of the shell.
+        shell.env("LC_ALL", "C.UTF-8");
         shell.env("zklock", env!("CARGO_BIN_EXE_zklock")).env("dir", &fixture.dir);
         let shell = shell.spawn().unwrap();
         let mut reader = File::from(master.try_clone().unwrap());
