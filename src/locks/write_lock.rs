@@ -341,6 +341,8 @@ impl WriteLock {
         let current = self.inner.current.lock().take();
         if let Some(request) = current.and_then(|current| current.take()) {
             request.withdraw();
+            // Another thread may be about to report the end of the request. The listener is told before this call returns.
+            request.await_report();
         }
         self.inner.listener.deliver();
     }

@@ -74,6 +74,12 @@ impl Request {
         }
     }
 
+    /// Waits until an end of the request that another thread has noticed was passed to the observer. The caller has checked
+    /// the process.
+    pub(crate) fn await_report(&self) {
+        let _ = self.core.place(&self.seat);
+    }
+
     /// Does what [`withdraw`](Request::withdraw) does, but makes the callbacks on the calling thread, which
     /// must hold no mutex. Fills `first` with the outcome of the first attempt to delete the znode, or with
     /// `ConnectionLoss` if contact is missing or lost before that. If there is nothing to delete, drops `first`. The

@@ -20,7 +20,7 @@ use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::events::EventHook;
 use crate::time::{Latch, Runtime};
-use crate::wait::Wait;
+use crate::wait::{CancelToken, Wait};
 
 /// The default session timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -368,8 +368,11 @@ impl SessionBuilder {
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
         client.options.connection.mentions_first_outage = false;
-        let client = move || Ok(client.connect(&Wait::timeout(session_timeout))? as Arc<dyn ZooKeeperClient>);
-        let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
+        let client = move |closed: &CancelToken| {
+            let wait = Wait::timeout(session_timeout).cancelled_by(closed);
+            Ok(client.connect(&wait)? as Arc<dyn ZooKeeperClient>)
+        };
+        let factory = Factory::cancellable(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
     }
 }

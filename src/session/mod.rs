@@ -20,6 +20,7 @@ mod threads;
 mod timer;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
 use crate::process::{PerProcess, Process};
 use crate::time::{Latch, Moment, Runtime};
+use crate::wait::CancelToken;
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Tracker};
@@ -180,7 +182,13 @@ impl Session {
         check_timeout(session_timeout)?;
         let threads = Threads::start()?;
         let contact = FirstContact::by(threads.now(), session_timeout, "the given client");
-        Session::open(Ok(client), threads, None, contact)
+        let runtime = Arc::clone(&threads);
+        // If the client panics, the caller sees the panic, and the threads end.
+        let opened = catch_unwind(AssertUnwindSafe(|| Session::open(Ok(client), threads, None, contact)));
+        opened.unwrap_or_else(|panic| {
+            runtime.shut_down();
+            resume_unwind(panic)
+        })
     }
 
     pub(crate) fn open(
@@ -220,7 +228,7 @@ impl Session {
     }
 
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
-        let core = replacement::make(&factory)?;
+        let core = replacement::make(&factory, &CancelToken::new())?;
         Session::replaced_by(core, factory)
     }
 
@@ -247,7 +255,7 @@ impl Session {
     /// always means that the session was taken away.
     ///
     /// The channel is unbounded, and each unread change takes a few bytes. A dropped receiver uses memory until the
-    /// next change. So subscribe once, not for each lock.
+    /// next change, or the next loss of a session that is replaced. So subscribe once, not for each lock.
     #[must_use]
     pub fn subscribe(&self) -> Receiver<SessionState> {
         let (subscriber, changes) = unbounded();

@@ -16,7 +16,8 @@ use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
 use crate::panics::contain;
-use crate::time::{Latch, Outage, Runtime, Setter};
+use crate::time::{Outage, Runtime};
+use crate::wait::CancelToken;
 
 /// The delay after the first failure of the factory. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ const MIN_SWEPT: usize = 16;
 /// Creates what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
-    client: Box<dyn Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
+    client: Box<dyn Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
     /// The outage that locks on each session should survive; `None` for the default.
     survived_outage: Option<Duration>,
 }
@@ -39,6 +40,14 @@ impl Factory {
     pub(crate) fn new(
         runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
         client: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+    ) -> Factory {
+        Factory::cancellable(runtime, move |_| client())
+    }
+
+    /// Like [`new`](Factory::new), for clients whose connecting ends early when the session is closed.
+    pub(crate) fn cancellable(
+        runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
+        client: impl Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
     ) -> Factory {
         Factory { runtime: Box::new(runtime), client: Box::new(client), survived_outage: None }
     }
@@ -60,12 +69,13 @@ pub(crate) trait OnNewSession: Send + Sync {
 
 /// The state that the handles of a session share if the session is replaced after a loss.
 pub(crate) struct Replacement {
+    /// Cancelled when the session is closed. This ends the replacing thread's wait for a loss, its attempts to connect, and
+    /// its pauses between them.
+    closed: CancelToken,
     state: Mutex<REPLACEMENT, Sharing>,
 }
 
 struct Sharing {
-    /// Set when the session is closed. It ends the replacing thread's wait for a loss, and its pauses between attempts.
-    closed: Setter,
     subscribers: Vec<Sender<SessionState>>,
     followers: Vec<Weak<dyn OnNewSession>>,
     /// Once there are this many followers, dropped ones are removed.
@@ -75,14 +85,14 @@ struct Sharing {
 impl Replacement {
     pub(super) fn new() -> Replacement {
         let (subscribers, followers) = (Vec::new(), Vec::new());
-        let state = Sharing { closed: Setter::new(), subscribers, followers, sweep_at: MIN_SWEPT };
-        Replacement { state: Mutex::new(state) }
+        let state = Sharing { subscribers, followers, sweep_at: MIN_SWEPT };
+        Replacement { closed: CancelToken::new(), state: Mutex::new(state) }
     }
 
     pub(super) fn close(&self) {
         let followers = {
             let mut state = self.state.lock();
-            state.closed.set();
+            self.closed.cancel();
             state.subscribers.clear();
             state.live_followers()
         };
@@ -92,17 +102,17 @@ impl Replacement {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().closed.latch().is_set()
+        self.closed.is_cancelled()
     }
 
-    /// The latch that is set when the session is closed.
-    pub(super) fn closed(&self) -> Latch {
-        self.state.lock().closed.latch().clone()
+    /// The token that is cancelled when the session is closed.
+    pub(super) fn closed(&self) -> CancelToken {
+        self.closed.clone()
     }
 
     pub(super) fn subscribe(&self, subscriber: Sender<SessionState>) {
         let mut state = self.state.lock();
-        if !state.closed.latch().is_set() {
+        if !self.is_closed() {
             state.subscribers.push(subscriber);
         }
     }
@@ -112,7 +122,7 @@ impl Replacement {
         let is_closed = {
             let mut state = self.state.lock();
             state.add_follower(Weak::clone(&follower));
-            state.closed.latch().is_set()
+            self.is_closed()
         };
         if let Some(follower) = follower.upgrade().filter(|_| is_closed) {
             follower.closed();
@@ -146,11 +156,11 @@ impl Sharing {
     }
 }
 
-/// Creates a core on a new client.
-pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
+/// Creates a core on a new client, unless `closed` is cancelled before that.
+pub(super) fn make(factory: &Factory, closed: &CancelToken) -> Result<Arc<Core>> {
     let runtime = (factory.runtime)()?;
     let mut taken = None;
-    let made = contain(|| make_on(&runtime, factory, &mut taken));
+    let made = contain(|| make_on(&runtime, factory, closed, &mut taken));
     made.unwrap_or_else(|message| {
         // No session uses the client, so nobody else closes it.
         if let Some(client) = &taken {
@@ -165,10 +175,11 @@ pub(super) fn make(factory: &Factory) -> Result<Arc<Core>> {
 fn make_on(
     runtime: &Arc<dyn Runtime>,
     factory: &Factory,
+    closed: &CancelToken,
     taken: &mut Option<External<Arc<dyn ZooKeeperClient>>>,
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
-    let client = (factory.client)().and_then(|client| {
+    let client = (factory.client)(closed).and_then(|client| {
         // Wrapped first, so that this is the last handle to the client, whatever fails later.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
         check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
@@ -176,6 +187,7 @@ fn make_on(
     });
     let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
     let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
+    let contact = FirstContact { cancelled: closed.latch().clone(), ..contact };
     let core = open_core(client, Arc::clone(runtime), opened_after, contact)?;
     if let Some(outage) = factory.survived_outage {
         core.set_survived_outage(outage);
@@ -184,7 +196,12 @@ fn make_on(
 }
 
 /// Starts the thread that replaces each lost core, until the handle is closed or dropped.
-pub(super) fn start(handle: &Arc<Handle>, core: Arc<Core>, factory: Factory, closed: Latch) -> Result<()> {
+pub(super) fn start(
+    handle: &Arc<Handle>,
+    core: Arc<Core>,
+    factory: Factory,
+    closed: CancelToken,
+) -> Result<()> {
     let handle = Arc::downgrade(handle);
     let runtime = Arc::clone(core.runtime());
     let factory = External::new("a factory of ZooKeeper clients", factory, &runtime);
@@ -204,26 +221,29 @@ fn replace_when_lost(
     handle: &Weak<Handle>,
     lost: &Arc<Core>,
     factory: &Factory,
-    closed: &Latch,
+    closed: &CancelToken,
 ) -> Option<Arc<Core>> {
-    lost.wait(&[lost.ended(), closed], None);
+    lost.wait(&[lost.ended(), closed.latch()], None);
     let (mut outage, lost_at) = (Outage::default(), lost.snapshot().last_contact);
     outage.begin(lost_at);
     let mut failures = 0;
     // A close ends the session, too, so both latches may be set.
-    while !closed.is_set() {
-        let error = match make(factory) {
+    while !closed.is_cancelled() {
+        let error = match make(factory, closed) {
             Ok(core) => return install(handle, lost, core, outage.end(lost.now())),
             // The error may contain a value of the application.
             Err(error) => External::new("an error of a factory", error, lost.runtime()),
         };
+        if closed.is_cancelled() {
+            break;
+        }
         failures += 1;
         let now = lost.now();
         let level = if outage.mention(now).is_some() { log::Level::Warn } else { log::Level::Debug };
         let elapsed = now.since(lost_at);
         logging::log!(level, "no ZooKeeper session for {} s: {}", elapsed.as_secs(), *error);
         let pause = pause_after(failures, lost.random_unit());
-        lost.wait(&[closed], Some(lost.now().after(pause)));
+        lost.wait(&[closed.latch()], Some(lost.now().after(pause)));
     }
     None
 }
@@ -304,6 +324,32 @@ mod tests {
             go.send(()).unwrap();
             eventually("the second session is closed", || !server.sessions().contains(&second.session_id()));
             assert_eq!(server.calls(SimOperation::Close), 1);
+        }
+    }
+
+    /// A client that has no contact is awaited for its session timeout, but not after the session was closed.
+    #[test]
+    fn a_session_that_is_dropped_or_closed_while_a_client_has_no_contact_does_not_wait_for_it() {
+        for closed in [false, true] {
+            let (server, number) = (SimulatedZooKeeper::new(), AtomicUsize::new(0));
+            let (made, clients) = unbounded();
+            let session = Session::from_client_factory(move || {
+                let client = server.connect(Duration::from_secs(3600));
+                if number.fetch_add(1, Ordering::SeqCst) > 0 {
+                    client.disconnect();
+                }
+                made.send(Arc::downgrade(&client)).unwrap();
+                Ok(client)
+            });
+            let session = session.unwrap();
+            next(&clients).upgrade().unwrap().expire();
+            let second = next(&clients);
+            if closed {
+                session.close();
+            } else {
+                drop(session);
+            }
+            eventually("the second client is dropped", || second.upgrade().is_none());
         }
     }
 
