@@ -110,8 +110,8 @@ pub enum ErrorReason {
     Closed,
     /// A quota is exceeded, or the server throttles its clients.
     ///
-    /// The server did nothing. Try again later. The error's source names the cause. After an `unlock`, there is nothing to
-    /// try again: this process has released the lock, and the deletion of the znode is repeated in the background.
+    /// The server did nothing. Try again later. The error's source names the cause. After an `unlock`, there is nothing
+    /// to try again: this process has released the lock, and the deletion of the znode is repeated in the background.
     Refused,
     /// The session already has as many ephemeral znodes as the servers can safely delete at its end. Nothing
     /// was sent.

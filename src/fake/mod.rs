@@ -32,9 +32,10 @@
 //! # Limitations
 //! There is one server, so every client sees every write immediately, while a real follower may lag behind. Sessions
 //! expire only on request. Every call refuses a bad path, while a real server checks only the paths of znodes to be
-//! created. ACLs are accepted even if a real server does not know their scheme, or refuses their id. There are no quotas
-//! and no TTLs. Container znodes are persistent: they are never collected. The server's clock starts in 1970. Each
-//! transaction advances it by one millisecond, and [`advance_clock`](SimulatedZooKeeper::advance_clock) by any amount.
+//! created. ACLs are accepted even if a real server does not know their scheme, or refuses their id. There are no
+//! quotas and no TTLs. Container znodes are persistent: they are never collected. The server's clock starts in 1970.
+//! Each transaction advances it by one millisecond, and [`advance_clock`](SimulatedZooKeeper::advance_clock) by any
+//! amount.
 
 mod access;
 mod client;

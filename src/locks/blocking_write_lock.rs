@@ -194,8 +194,8 @@ impl BlockingWriteLock {
     /// - After the operation, an error means that the lock was lost while the operation ran. The operation's result is
     ///   dropped. To keep the result, use `lock` instead.
     ///
-    /// If [`operation`](LockError::operation) is `unlock`, the operation has run. **So do not repeat the call after every
-    /// error** unless the operation may run twice.
+    /// If [`operation`](crate::LockError::operation) is `unlock`, the operation has run. **So do not repeat the call
+    /// after every error** unless the operation may run twice.
     pub fn with_lock<T>(&self, operation: impl FnOnce(&LockGuard) -> T) -> Result<T> {
         let guard = self.lock()?;
         let result = operation(&guard);

@@ -245,9 +245,9 @@ impl Candidate {
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
     /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
-    /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends immediately, and its znode is deleted in
-    /// the background. A candidate also ends after an [error](Candidate::error). In a forked child, the call returns
-    /// `false` immediately.
+    /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends
+    /// immediately, and its znode is deleted in the background. A candidate also ends after an
+    /// [error](Candidate::error). In a forked child, the call returns `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }

@@ -118,9 +118,9 @@ impl LockGuard {
 
     /// Returns a channel that receives the reason when the lock is lost.
     ///
-    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released, but a clone of the
-    /// channel is disconnected then: only `Ok` means a loss. The reason arrives once; [`loss`](LockGuard::loss) returns
-    /// it at any later time. In a forked child of the holder, a reason arrives immediately.
+    /// Use it in a [`select!`](crossbeam_channel::select). Nothing arrives when the lock is released, but a clone of
+    /// the channel is disconnected then: only `Ok` means a loss. The reason arrives once; [`loss`](LockGuard::loss)
+    /// returns it at any later time. In a forked child of the holder, a reason arrives immediately.
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         self.signals.lost()

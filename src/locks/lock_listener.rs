@@ -43,8 +43,8 @@ const MAX_WAITING: usize = 1000;
 /// ```
 ///
 /// For each acquisition, [`lock_acquired`](LockListener::lock_acquired) is called exactly once, and later exactly one
-/// of [`lock_released`](LockListener::lock_released) and [`lock_lost`](LockListener::lock_lost), unless the calls are left
-/// out because the listener has [fallen behind](LockListener#threads). In between,
+/// of [`lock_released`](LockListener::lock_released) and [`lock_lost`](LockListener::lock_lost), unless the calls are
+/// left out because the listener has [fallen behind](LockListener#threads). In between,
 /// [`revocation_requested`](LockListener::revocation_requested) is called at most once.
 ///
 /// # Threads

@@ -16,8 +16,8 @@ use crate::locks::locking::Released;
 /// The documentation of [`LockGuard`] applies to each lock. The locks are released in reverse order of acquisition. A
 /// panic that unwinds also drops the guard. `MultiGuard` is `Send` and `Sync`: any thread may use or drop it.
 ///
-/// A [`commit`](LockGuard::commit) under one of the [`guards`](MultiGuard::guards) takes effect only while *that* lock is
-/// held. Another one may be lost by then. The same is true of its [`fencing_token`](LockGuard::fencing_token).
+/// A [`commit`](LockGuard::commit) under one of the [`guards`](MultiGuard::guards) takes effect only while *that* lock
+/// is held. Another one may be lost by then. The same is true of its [`fencing_token`](LockGuard::fencing_token).
 #[must_use = "the locks are released at once when the guard is not kept"]
 pub struct MultiGuard {
     /// In the order in which they were acquired.

@@ -32,8 +32,8 @@ use crate::locks::locking::Released;
 /// token of its writer. Among readers the order of the tokens has no meaning. So do not send the token of a reader to a
 /// resource that refuses all but the largest token: the token of one reader would shut out another.
 ///
-/// A [`commit`](LockGuard::commit) takes effect only while this lock is held, but it does not exclude the other readers:
-/// several of them may commit at the same time.
+/// A [`commit`](LockGuard::commit) takes effect only while this lock is held, but it does not exclude the other
+/// readers: several of them may commit at the same time.
 #[must_use = "the lock is released at once when the guard is not kept"]
 pub struct ReadGuard {
     guard: LockGuard,

@@ -258,8 +258,8 @@ impl WriteLock {
     /// already deleted.
     ///
     /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`] instead,
-    /// and so does every later call until the znode is deleted. Of several calls at the same time, at least one waits for
-    /// the deletion, and the others may return [`Released::Pending`].
+    /// and so does every later call until the znode is deleted. Of several calls at the same time, at least one waits
+    /// for the deletion, and the others may return [`Released::Pending`].
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
@@ -341,7 +341,8 @@ impl WriteLock {
         let current = self.inner.current.lock().take();
         if let Some(request) = current.and_then(|current| current.take()) {
             request.withdraw();
-            // Another thread may be about to report the end of the request. The listener is told before this call returns.
+            // Another thread may be about to report the end of the request. The listener is told before this call
+            // returns.
             request.await_report();
         }
         self.inner.listener.deliver();

@@ -239,9 +239,9 @@ impl LockDirectory {
     /// result is in the order of the queue. Each deletion is logged.
     ///
     /// These are never deleted:
-    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children. But a child whose name happens to look
-    ///   like that of a request (`x-` or `read-` at the beginning, ten digits at the end) counts as one: check the path,
-    ///   and look at [`expired`](LockDirectory::expired) first;
+    /// - requests of unknown kind ([`Other`](LockKind::Other)) and other children. But a child whose name happens to
+    ///   look like that of a request (`x-` or `read-` at the beginning, ten digits at the end) counts as one: check the
+    ///   path, and look at [`expired`](LockDirectory::expired) first;
     /// - requests that arrive during the call, even if they reuse a name because the directory was created anew;
     /// - requests whose data is written during the call.
     ///
@@ -320,8 +320,9 @@ impl LockDirectory {
     }
 }
 
-/// Returns whether a request that may have owned the lock at the time of the listing is gone. The requests that remain may
-/// then not include the owner: it may have downgraded its lock, or released it to a request that came after the listing.
+/// Returns whether a request that may have owned the lock at the time of the listing is gone. The requests that remain
+/// may then not include the owner: it may have downgraded its lock, or released it to a request that came after the
+/// listing.
 fn misses_an_owner(found: &[Found]) -> bool {
     let is_owner = |found: &&Found| match found {
         Found::Request(request) => request.kind.is_shared(),

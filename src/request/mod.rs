@@ -74,8 +74,8 @@ impl Request {
         }
     }
 
-    /// Waits until an end of the request that another thread has noticed was passed to the observer. The caller has checked
-    /// the process.
+    /// Waits until an end of the request that another thread has noticed was passed to the observer. The caller has
+    /// checked the process.
     pub(crate) fn await_report(&self) {
         let _ = self.core.place(&self.seat);
     }

@@ -109,9 +109,9 @@ impl SessionBuilder {
     /// The session measures the tick on a second connection, as half of the shortest session timeout that the server
     /// grants there. It then uses the measured tick or the tick set here, whichever is longer. If no tick is set, 2 s
     /// takes its place (the tick in ZooKeeper's sample configuration). If the server refuses a second connection, the
-    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows. That is half
-    /// of the session timeout. A longer tick, measured or set here, counts as half of the session timeout, too. Zero is
-    /// refused when the session connects.
+    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows. That is
+    /// half of the session timeout. A longer tick, measured or set here, counts as half of the session timeout, too.
+    /// Zero is refused when the session connects.
     ///
     /// - If your servers' tick is shorter than 2 s and you need a session timeout of a few seconds, set their tick. The
     ///   session's locks then survive longer outages.
@@ -139,8 +139,8 @@ impl SessionBuilder {
     /// An ephemeral znode that the application has created counts until this session deletes it, or until a reply or an
     /// event shows the session that it is gone. If other clients delete such znodes, as the consumers of a queue do,
     /// call [`exists`](crate::data::RecoverableZooKeeper::exists) for them now and then, or create them on a session of
-    /// their own. If the reply to a [commit](crate::LockGuard::commit) with sequential creates is lost, these count until
-    /// the session ends.
+    /// their own. If the reply to a [commit](crate::LockGuard::commit) with sequential creates is lost, these count
+    /// until the session ends.
     pub fn jute_max_buffer(self, bytes: usize) -> SessionBuilder {
         SessionBuilder { jute_max_buffer: bytes, ..self }
     }
@@ -274,9 +274,9 @@ impl SessionBuilder {
 
     /// Sets how long [`connect`](SessionBuilder::connect) waits for a server.
     ///
-    /// The default is the session timeout. A [`Duration`] counts from the call to this method, so do not keep the builder
-    /// to connect with it later: by then, the time may be over. A [`CancelToken`](crate::CancelToken) ends the wait
-    /// early.
+    /// The default is the session timeout. A [`Duration`] counts from the call to this method, so do not keep the
+    /// builder to connect with it later: by then, the time may be over. A [`CancelToken`](crate::CancelToken) ends the
+    /// wait early.
     ///
     /// With [`Wait::forever`], a daemon may start before the ensemble, and connects once servers are up. Until then,
     /// the outcome for each server is logged after 1 s, 10 s and 60 s, then at intervals that double up to an hour.

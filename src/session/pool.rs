@@ -4,12 +4,12 @@
 //! forever. So no job waits for another job as long as threads can be started, and no thread is ever joined.
 //!
 //! With one exception, every job that is submitted before the shutdown runs, and so does every callback. If a thread
-//! cannot be started, the timer tries again, and its thread runs the session's own jobs itself: they end the session for
-//! those who wait, and must not wait for a thread, nor for a listener that blocks. After the shutdown there is no timer, so the thread that submits a
-//! callback, or that shuts the pool down, tries once more. If that fails and the pool has no thread at all, it runs the
-//! jobs itself. If the pool has a thread, the jobs wait for that thread or for another submission, because the
-//! submitting thread may be one that must not block. This is the exception: they never run if the application's code
-//! blocks the pool's thread forever and nothing else is submitted.
+//! cannot be started, the timer tries again, and its thread runs the session's own jobs itself: they end the session
+//! for those who wait, and must not wait for a thread, nor for a listener that blocks. After the shutdown there is no
+//! timer, so the thread that submits a callback, or that shuts the pool down, tries once more. If that fails and the
+//! pool has no thread at all, it runs the jobs itself. If the pool has a thread, the jobs wait for that thread or for
+//! another submission, because the submitting thread may be one that must not block. This is the exception: they never
+//! run if the application's code blocks the pool's thread forever and nothing else is submitted.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -28,10 +28,13 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// The minimum number of followers at which dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
+/// Connects a client, unless the token is cancelled before that.
+type Connect = dyn Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
+
 /// Creates what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
     runtime: Box<dyn Fn() -> Result<Arc<dyn Runtime>> + Send + Sync>,
-    client: Box<dyn Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync>,
+    client: Box<Connect>,
     /// The outage that locks on each session should survive; `None` for the default.
     survived_outage: Option<Duration>,
 }
@@ -69,8 +72,8 @@ pub(crate) trait OnNewSession: Send + Sync {
 
 /// The state that the handles of a session share if the session is replaced after a loss.
 pub(crate) struct Replacement {
-    /// Cancelled when the session is closed. This ends the replacing thread's wait for a loss, its attempts to connect, and
-    /// its pauses between them.
+    /// Cancelled when the session is closed. This ends the replacing thread's wait for a loss, its attempts to connect,
+    /// and its pauses between them.
     closed: CancelToken,
     state: Mutex<REPLACEMENT, Sharing>,
 }

@@ -1,7 +1,7 @@
 //! [`ConnectionState`]: interprets the states of a handle for the session and forwards the handle's events.
 //!
-//! The crate `zookeeper` calls the functions whose names begin with `on` from its I/O thread and its event thread, while it
-//! holds its own locks. So they are short and call nothing in that crate.
+//! The crate `zookeeper` calls the functions whose names begin with `on` from its I/O thread and its event thread,
+//! while it holds its own locks. So they are short and call nothing in that crate.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -119,8 +119,8 @@ impl ConnectionState {
     /// The crate reports a loss of contact before it fails the pending calls. If it did not report one, either it could
     /// not write a request because the server reads nothing at the moment, or its I/O thread has died. In the first
     /// case, the session may be alive. So this function asks again until the handle answers or reports a change. If it
-    /// does neither for a session timeout, no ping has reached the servers for so long, and the session has expired. The
-    /// session gives up by then, too, if no other call was answered.
+    /// does neither for a session timeout, no ping has reached the servers for so long, and the session has expired.
+    /// The session gives up by then, too, if no other call was answered.
     pub(super) fn explain_loss(&self, changes_before: u64, ask: impl Fn() -> ZkResult<()>) {
         let began = Instant::now();
         while self.is_unexplained(changes_before) && ask() == Err(ZkError::ConnectionLoss) {
