@@ -5,9 +5,11 @@
 //! cannot start again (ZOOKEEPER-4306). So a session creates no more znodes than such a transaction can name.
 //!
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
-//! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered. But what
-//! concerns a sequential znode says nothing about another one whose path differs only in the number. So if the name has
-//! no GUID, which makes it unique without the number, the znode counts until the end of the session.
+//! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered.
+//!
+//! The paths of sequential znodes are known without their numbers, because each has a GUID: those of requests, and those
+//! that [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) creates. Only a transaction of the application may
+//! create several with the same path but for the number. If its reply is lost, they count until the session ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,15 +39,12 @@ pub(super) struct Budget {
     used: usize,
     /// The bytes of each znode that exists.
     znodes: BTreeMap<Arc<str>, usize>,
-    /// The znodes whose create has no known outcome.
+    /// The znodes whose create has no known outcome. Here, the path of a sequential znode lacks the number.
     lost: BTreeMap<Arc<str>, Lost>,
-    /// The sequential znodes whose create has no known outcome, by their paths without the number.
-    lost_sequential: BTreeMap<Arc<str>, Lost>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lost {
-    /// The bytes of all znodes of this path.
     bytes: usize,
     /// A search has begun since the create was lost.
     is_searched: bool,
@@ -54,14 +53,7 @@ struct Lost {
 impl Budget {
     pub(super) fn new(jute_max_buffer: usize, chroot: usize) -> Budget {
         let limit = jute_max_buffer - jute_max_buffer / RESERVE_DIVISOR;
-        Budget {
-            limit,
-            chroot,
-            used: 0,
-            znodes: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            lost_sequential: BTreeMap::new(),
-        }
+        Budget { limit, chroot, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
     /// Counts the znodes that a call creates.
@@ -117,14 +109,14 @@ impl Budget {
 
     fn note_lost(&mut self, call: &Call) {
         match call {
-            Call::Create { path, mode, .. } => self.lose(path, *mode),
+            Call::Create { path, .. } => self.lose(path, self.bytes_of(call)),
             Call::CreateAndList { dir, prefix, .. } => {
-                self.lose(&[&**dir, "/", &**prefix].concat(), CreateMode::EphemeralSequential);
+                self.lose(&[&**dir, "/", &**prefix].concat(), self.bytes_of(call));
             }
             Call::Multi(operations) => {
                 for operation in &**operations {
-                    if let Op::Create { path, mode, .. } = operation {
-                        self.lose(path, *mode);
+                    if let Op::Create { path, mode: mode @ CreateMode::Ephemeral, .. } = operation {
+                        self.lose(path, self.bytes(path.len(), *mode));
                     }
                 }
             }
@@ -132,9 +124,9 @@ impl Budget {
         }
     }
 
-    /// Notes that a search has found the znode of a request whose create had no known outcome.
-    pub(super) fn note_found(&mut self, path: &str) {
-        self.forget_lost_sequential(path);
+    /// Notes that a search has found the znode of a create that had no known outcome.
+    pub(super) fn note_found(&mut self, without_number: &str, path: &str) {
+        self.forget_lost(without_number);
         let bytes = LENGTH + self.chroot + path.len();
         self.used += bytes;
         self.add(path, bytes);
@@ -142,8 +134,8 @@ impl Budget {
 
     /// Notes that a search begins for the znodes in this directory whose create has no known outcome.
     pub(super) fn search(&mut self, dir: &str) {
-        let lost = self.lost.iter_mut().chain(&mut self.lost_sequential);
-        lost.filter(|(path, _)| is_in(dir, path)).for_each(|(_, lost)| lost.is_searched = true);
+        let in_dir = self.lost.iter_mut().filter(|(path, _)| is_in(dir, path));
+        in_dir.for_each(|(_, lost)| lost.is_searched = true);
     }
 
     /// Ends a search that has found these children, and stops counting the lost znodes that are not among them. A lost
@@ -151,21 +143,14 @@ impl Budget {
     /// create was lost after the search began, the znode of that create also still counts, because the server may have
     /// created it after the search.
     pub(super) fn settle(&mut self, dir: &str, children: &Names) {
-        let is_searched = |path: &str, lost: &Lost| lost.is_searched && is_in(dir, path);
-        if !self.lost.iter().chain(&self.lost_sequential).any(|(path, lost)| is_searched(path, lost)) {
+        let searched = self.lost.iter().filter(|(path, lost)| lost.is_searched && is_in(dir, path));
+        let searched: Vec<Arc<str>> = searched.map(|(path, _)| Arc::clone(path)).collect();
+        if searched.is_empty() {
             return;
         }
-        let names: BTreeSet<&str> = children.iter().collect();
-        let without_numbers: BTreeSet<&str> = children.iter().map(without_number).collect();
-        for (lost, listed) in [(&mut self.lost, names), (&mut self.lost_sequential, without_numbers)] {
-            lost.retain(|path, lost| {
-                let is_gone = is_searched(path, lost) && !listed.contains(name_of(path));
-                if is_gone {
-                    self.used = self.used.saturating_sub(lost.bytes);
-                }
-                !is_gone
-            });
-        }
+        let listed: BTreeSet<&str> = children.iter().flat_map(|name| [name, without_number(name)]).collect();
+        let is_listed = |path: &str| path.rsplit_once('/').is_some_and(|(_, name)| listed.contains(name));
+        searched.iter().filter(|path| !is_listed(path)).for_each(|path| self.forget_lost(path));
     }
 
     /// Records a znode that exists, and that [`take`](Budget::take) has counted.
@@ -177,32 +162,22 @@ impl Budget {
     }
 
     /// Records a znode that may exist, and that [`take`](Budget::take) has counted.
-    fn lose(&mut self, path: &str, mode: CreateMode) {
-        let bytes = self.bytes(path.len(), mode);
-        if mode == CreateMode::EphemeralSequential {
-            let lost = self.lost_sequential.entry(path.into()).or_default();
-            lost.bytes += bytes;
-            lost.is_searched = false;
-        } else if bytes > 0 {
+    fn lose(&mut self, path: &str, bytes: usize) {
+        if bytes > 0 {
             let former = self.lost.insert(path.into(), Lost { bytes, is_searched: false });
             self.used = self.used.saturating_sub(former.map_or(0, |lost| lost.bytes));
         }
     }
 
-    /// Stops counting a create without an outcome whose znode would have this path, unless others may have it as well.
-    fn forget_lost_sequential(&mut self, path: &str) {
-        if !self.lost_sequential.is_empty() && has_guid(name_of(path)) {
-            let lost = self.lost_sequential.remove(without_number(path));
-            self.used = self.used.saturating_sub(lost.map_or(0, |lost| lost.bytes));
-        }
+    fn forget_lost(&mut self, path: &str) {
+        self.used = self.used.saturating_sub(self.lost.remove(path).map_or(0, |lost| lost.bytes));
     }
 
     /// Stops counting a znode, because it does not exist.
     pub(super) fn remove(&mut self, path: &str) {
-        self.forget_lost_sequential(path);
-        let lost = self.lost.remove(path).map_or(0, |lost| lost.bytes);
-        let known = self.znodes.remove(path).unwrap_or_default();
-        self.used = self.used.saturating_sub(lost + known);
+        self.forget_lost(path);
+        self.forget_lost(without_number(path));
+        self.used = self.used.saturating_sub(self.znodes.remove(path).unwrap_or_default());
     }
 
     /// Returns the bytes that a call adds to the transaction that ends the session.
@@ -242,18 +217,6 @@ impl Budget {
 fn without_number(path: &str) -> &str {
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }
-}
-
-/// Returns whether a name has a GUID, as the names of requests have, and those that
-/// [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) makes.
-fn has_guid(name: &str) -> bool {
-    let is_guid = |text: &[u8]| uuid::Uuid::try_parse_ascii(text).is_ok();
-    let lengths = [uuid::fmt::Hyphenated::LENGTH, uuid::fmt::Simple::LENGTH];
-    lengths.iter().any(|length| name.as_bytes().windows(*length).any(is_guid))
-}
-
-fn name_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or_default()
 }
 
 fn is_in(dir: &str, path: &str) -> bool {

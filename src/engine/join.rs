@@ -135,7 +135,8 @@ impl Contender {
             }
             return Next::Again;
         };
-        commons.calls.budget.note_found(znode.as_str());
+        let without_number = self.spec.dir.child(&self.znode_prefix(commons));
+        commons.calls.budget.note_found(without_number.as_str(), znode.as_str());
         self.report(commons, RequestEvent::FoundAgain { znode: znode.clone() });
         let exists = Call::exists(&znode, false);
         let asked = Asked::FoundAgain(znode);

@@ -143,7 +143,7 @@ impl LockInner {
     fn keep(&self, request: &Arc<Request>, keeps: bool) {
         let mut current = self.current.lock();
         match &*current {
-            None if keeps => *current = Some(Current::Left(Arc::clone(request))),
+            None if keeps && !self.support.is_closed() => *current = Some(Current::Left(Arc::clone(request))),
             Some(Current::Left(left)) if !keeps && Arc::ptr_eq(left, request) => *current = None,
             _ => {}
         }
@@ -341,8 +341,7 @@ impl WriteLock {
         let current = self.inner.current.lock().take();
         if let Some(request) = current.and_then(|current| current.take()) {
             request.withdraw();
-            // Another thread may be about to report the end of the request. The listener is told before this call
-            // returns.
+            // Another thread may be about to report the end of the request. Its event is delivered below.
             request.await_report();
         }
         self.inner.listener.deliver();

@@ -107,10 +107,10 @@ impl LockDirectory {
 
     /// Returns all requests, in the order of the queue.
     ///
-    /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out, and if it may
-    /// have owned the lock, the method begins again, so that no waiter looks like an owner. If READ is not granted on a
-    /// request, only its name is known. The method makes one call to list the requests and then one call for each
-    /// request, several at a time.
+    /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out. If READ is not
+    /// granted on a request, only its name is known. The method makes one call to list the requests and then one call for
+    /// each request, several at a time. If the first request is deleted in between, it begins again, up to 15 times, so
+    /// that no waiter looks like an owner.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -320,15 +320,11 @@ impl LockDirectory {
     }
 }
 
-/// Returns whether a request that may have owned the lock at the time of the listing is gone. The requests that remain
-/// may then not include the owner: it may have downgraded its lock, or released it to a request that came after the
-/// listing.
+/// Returns whether the first request of the listing is gone. The next one that was found need not be the owner: the first
+/// may have downgraded its lock, or released it to a request that came after the listing.
 fn misses_an_owner(found: &[Found]) -> bool {
-    let is_owner = |found: &&Found| match found {
-        Found::Request(request) => request.kind.is_shared(),
-        Found::Directory | Found::Nothing => true,
-    };
-    found.iter().take_while(is_owner).any(|found| matches!(found, Found::Nothing))
+    let first = found.iter().find(|found| !matches!(found, Found::Directory));
+    matches!(first, Some(Found::Nothing))
 }
 
 impl fmt::Debug for LockDirectory {

@@ -460,7 +460,7 @@ impl Drop for Handle {
         // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
         match self.process.is_current() {
             true => self.close().end(LossReason::SessionClosed),
-            // Dropping the replacement would take the mutex of its latch, which the parent's replacing thread may hold.
+            // Dropping the replacement would drop senders whose channels threads of the parent may have locked.
             false => std::mem::forget(self.replacement.take()),
         }
     }

@@ -4,12 +4,11 @@
 //! forever. So no job waits for another job as long as threads can be started, and no thread is ever joined.
 //!
 //! With one exception, every job that is submitted before the shutdown runs, and so does every callback. If a thread
-//! cannot be started, the timer tries again, and its thread runs the session's own jobs itself: they end the session
-//! for those who wait, and must not wait for a thread, nor for a listener that blocks. After the shutdown there is no
-//! timer, so the thread that submits a callback, or that shuts the pool down, tries once more. If that fails and the
-//! pool has no thread at all, it runs the jobs itself. If the pool has a thread, the jobs wait for that thread or for
-//! another submission, because the submitting thread may be one that must not block. This is the exception: they never
-//! run if the application's code blocks the pool's thread forever and nothing else is submitted.
+//! cannot be started, the timer tries again. After the shutdown there is no timer, so the thread that submits a
+//! callback, or that shuts the pool down, tries once more. If that fails and the pool has no thread at all, it runs the
+//! jobs itself. If the pool has a thread, the jobs wait for that thread or for another submission, because the
+//! submitting thread may be one that must not block. This is the exception: they never run if the application's code
+//! blocks the pool's thread forever and nothing else is submitted.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -52,8 +51,6 @@ type Start = Box<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 /// short jobs in the meantime.
 #[derive(Default)]
 struct Backlog {
-    /// The jobs with the priority of the session, which come first.
-    of_session: VecDeque<Job>,
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
@@ -84,10 +81,7 @@ impl Pool {
             // The job is dropped outside the mutex, because it may hold the last handle to something.
             return drop((queue, job));
         }
-        match priority {
-            Priority::Session => queue.of_session.push_back(job),
-            _ => queue.jobs.push_back(job),
-        }
+        queue.jobs.push_back(job);
         self.shared.wake_or_start(queue);
     }
 
@@ -104,7 +98,7 @@ impl Pool {
 impl Crew {
     /// Wakes an idle thread if a job waits, and starts a thread if more jobs wait than threads are idle.
     fn wake_or_start(self: &Arc<Self>, mut queue: MutexGuard<'_, POOL, Backlog>) {
-        let waiting = queue.of_session.len() + queue.jobs.len();
+        let waiting = queue.jobs.len();
         if waiting > 0 && queue.idle > 0 {
             self.work.notify_one();
         }
@@ -144,9 +138,7 @@ impl Crew {
         let retry = move || {
             let mut queue = shared.queue.lock();
             queue.is_retry_set = false;
-            let of_session = mem::take(&mut queue.of_session);
             shared.wake_or_start(queue);
-            of_session.into_iter().for_each(run_guarded);
         };
         self.timer.at(SystemClock.now().after(START_RETRY), Box::new(retry));
     }
@@ -166,8 +158,7 @@ impl Crew {
         let mut queue = self.queue.lock();
         let mut timed_out = false;
         loop {
-            let job = queue.of_session.pop_front().or_else(|| queue.jobs.pop_front());
-            if let Some(job) = job {
+            if let Some(job) = queue.jobs.pop_front() {
                 self.wake_or_start(queue);
                 return Some(job);
             }
@@ -231,25 +222,6 @@ mod tests {
             }
         };
         (Pool::with_start(Timer::start().unwrap(), Box::new(start)), failures)
-    }
-
-    /// The end of a session is one of its own jobs, and must come even if no thread can be started, or all are blocked.
-    #[test]
-    fn jobs_of_the_session_run_although_no_thread_can_be_started() {
-        for threads in [0, 1] {
-            let (pool, failures) = pool_with_failures(0);
-            let _release = occupy(&pool, threads);
-            failures.store(usize::MAX, SeqCst);
-            let (ran, runs) = unbounded();
-            let waits = ran.clone();
-            pool.submit(Priority::Callback, Box::new(move || waits.send("callback").unwrap()));
-            pool.submit(Priority::Session, Box::new(move || ran.send("session").unwrap()));
-            assert_eq!(next(&runs), "session", "{threads}");
-            assert!(runs.is_empty(), "{threads}");
-            failures.store(0, SeqCst);
-            assert_eq!(next(&runs), "callback", "{threads}");
-            shut_down(&pool);
-        }
     }
 
     fn shut_down(pool: &Pool) {
@@ -362,7 +334,7 @@ mod tests {
     fn thread_that_cannot_be_started_is_tried_again() {
         let (pool, failures) = pool_with_failures(3);
         let (done, finished) = unbounded();
-        pool.submit(Priority::Callback, Box::new(move || done.send(()).unwrap()));
+        pool.submit(Priority::Session, Box::new(move || done.send(()).unwrap()));
         next(&finished);
         assert_eq!(failures.load(SeqCst), 0);
         shut_down(&pool);
@@ -374,7 +346,7 @@ mod tests {
         let (done, finished) = unbounded();
         for number in 0..50 {
             let done = done.clone();
-            pool.submit(Priority::Callback, Box::new(move || done.send(number).unwrap()));
+            pool.submit(Priority::Session, Box::new(move || done.send(number).unwrap()));
         }
         let retries = format!("{:?}", pool.shared.timer);
         // There is no entry while a thread is being started.

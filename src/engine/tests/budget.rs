@@ -222,9 +222,9 @@ fn what_the_application_creates_counts_with_its_chroot() {
     assert_eq!(engine.commons.calls.budget.used(), 0);
 }
 
-/// Sequential znodes that are not requests share their paths without the number, even with those of other clients.
+/// The sequential znodes of a transaction share their paths without the number, even with those of other clients.
 #[test]
-fn lost_sequential_znodes_of_the_application_count_although_others_of_the_same_name_are_gone() {
+fn lost_sequential_znodes_of_a_transaction_count_although_others_of_the_same_name_are_gone() {
     let each = "/q/t-0000000000".len() + 4;
     let mut engine = engine_for(3);
     let item = || Op::Create {

@@ -18,8 +18,14 @@ pub(super) fn is_member(probe: &Probe) -> bool {
     MEMBERS.contains(&&*probe.mode)
 }
 
-/// The servers that report this mode. A server with several addresses counts once, and so does one with several names.
+/// The servers that report this mode. A server with several addresses counts once.
 fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
+    probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
+}
+
+/// The servers that report this mode. A server with several names counts once. If servers are missed because they have a
+/// name in common with others, the comparison of their znodes tells whether they are one ensemble.
+fn distinct_with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
     let mut addresses = BTreeMap::<&str, BTreeSet<_>>::new();
     for Probe { target, .. } in probes.iter().filter(|probe| probe.mode == mode) {
         addresses.entry(&target.server).or_default().extend(target.address);
@@ -41,7 +47,7 @@ fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
 pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
     let mut splits = Vec::new();
     let names = |servers: &BTreeSet<&str>| servers.iter().copied().collect::<Vec<_>>().join(" and ");
-    let standalone = with_mode(probes, "standalone");
+    let standalone = distinct_with_mode(probes, "standalone");
     let members: BTreeSet<&str> = MEMBERS.iter().flat_map(|mode| with_mode(probes, mode)).collect();
     if standalone.len() > 1 {
         splits.push(format!(
@@ -58,7 +64,7 @@ pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
             names(&members)
         ));
     }
-    let leaders = with_mode(probes, "leader");
+    let leaders = distinct_with_mode(probes, "leader");
     if leaders.len() > 1 {
         splits.push(format!(
             "{} both lead: they belong to two ensembles, or the leader is changing right now; run doctor again, and connect \

@@ -170,8 +170,12 @@ impl<C> Traffic<C> {
             Some((former, count)) if former == suspect => (suspect, count + 1),
             _ => (suspect, 1),
         });
-        if let Some((suspect, MAX_ENDED_CONNECTIONS..)) = self.suspect {
-            self.ends_connections = Some((suspect, now.after(pause)));
+        if let Some(((operation, bytes), MAX_ENDED_CONNECTIONS..)) = self.suspect {
+            let least = match self.ends_connections {
+                Some(((former, least), _)) if former == operation => least.min(bytes),
+                _ => bytes,
+            };
+            self.ends_connections = Some(((operation, least), now.after(pause)));
         }
     }
 
