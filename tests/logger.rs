@@ -312,6 +312,10 @@ fn logger_may_call_the_crate() {
             }
         });
         work_with_faults(&server, &clients, &sessions);
+        let guard = BlockingWriteLock::new(&sessions[0], "/asked").unwrap().lock().unwrap();
+        server.set_data(guard.id(), b"unlock");
+        guard.revocation().recv_timeout(LONG).unwrap();
+        drop(guard);
         drop(reacting);
         let records: Vec<String> = records.try_iter().collect();
         for part in ["joined", "acquired", "released", "suspended", "waits for", "attempt", "asks to release"]
