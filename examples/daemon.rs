@@ -8,6 +8,7 @@
 //! cargo run --example daemon -- 127.0.0.1:2181
 //! ```
 
+use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
@@ -36,22 +37,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         session => session?,
     };
     let locks = NamedLocks::new(&session, "/example/items")?;
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let (locks, shutdown) = (&locks, &shutdown);
-                scope.spawn(move || work(thread, locks, shutdown))
+    let worked = thread::scope(|scope| {
+        let start = |thread| {
+            let (locks, shutdown) = (&locks, &shutdown);
+            scope.spawn(move || {
+                // However one thread ends, the others end, too.
+                let _end = EndsAll(shutdown);
+                work(thread, locks, shutdown).inspect_err(|error| eprintln!("{thread}: {error}"))
             })
-            .collect();
-        for thread in threads {
-            if let Ok(Err(error)) = thread.join() {
-                eprintln!("daemon: {error}");
-                shutdown.cancel();
-            }
-        }
+        };
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
     session.close();
-    Ok(())
+    // The exit code tells the service manager whether to start the daemon again.
+    Ok(worked?)
+}
+
+/// Ends the daemon when it is dropped, even by a panic.
+struct EndsAll<'a>(&'a CancelToken);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// Works on the items in turn until shutdown.

@@ -56,7 +56,14 @@ async fn main() -> Result<()> {
     let (service, mut requests) = (TcpListener::bind("127.0.0.1:8080").await?, JoinSet::new());
     loop {
         select! {
-            client = service.accept() => drop(requests.spawn(answer(client?.0, lock.clone()))),
+            client = service.accept() => match client {
+                Ok((client, _)) => drop(requests.spawn(answer(client, lock.clone()))),
+                // For example, there are too many open files. The next client may have more luck.
+                Err(error) => {
+                    eprintln!("tokio: {error}");
+                    time::sleep(Duration::from_millis(100)).await;
+                }
+            },
             Some(answered) = requests.join_next() => report(answered),
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,

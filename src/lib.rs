@@ -65,6 +65,8 @@
 //! use std::{thread, time::Duration};
 //! use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, LockError, LockGuard, Session, Wait};
 //!
+//! const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+//!
 //! /// Acquires the lock, on a new session if the old one is lost.
 //! fn acquire(session: &mut Session, servers: &str, dir: &str) -> Result<LockGuard, LockError> {
 //!     loop {
@@ -75,7 +77,7 @@
 //!         match error.kind() {
 //!             ErrorKind::Retry => thread::sleep(Duration::from_secs(1)),
 //!             ErrorKind::Reconnect => {
-//!                 let builder = Session::builder(servers).session_timeout(session.session_timeout());
+//!                 let builder = Session::builder(servers).session_timeout(SESSION_TIMEOUT);
 //!                 *session = builder.wait_for_server(Wait::forever()).connect()?;
 //!             }
 //!             _ => return Err(error),

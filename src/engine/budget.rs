@@ -7,9 +7,10 @@
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
 //! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered.
 //!
-//! The paths of sequential znodes are known without their numbers, because each has a GUID: those of requests, and those
-//! that [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) creates. Only a transaction of the application may
-//! create several with the same path but for the number. If its reply is lost, they count until the session ends.
+//! The paths of sequential znodes are known without their numbers, because each has a GUID: those of requests, and
+//! those that [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) creates. Only a transaction of the
+//! application may create several with the same path but for the number. If its reply is lost, they count until the
+//! session ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -43,11 +43,11 @@ use crate::wait::Wait;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
 ///
-/// The result is as recent as the connected server's last answer: usually a moment old, and during an outage
-/// as old as the outage. The watch needs no thread. While there is a leader whose znode this client may read, it
-/// watches only that znode, so other requests that come and go cost nothing, unless a directory that this client may not
-/// read has the name of an earlier request. It continues on the next session when its
-/// session is [replaced](crate::SessionBuilder::replace_lost_sessions).
+/// The result is as recent as the connected server's last answer: usually a moment old, and during an outage as old as
+/// the outage. The watch needs no thread. While there is a leader whose znode this client may read, it watches only
+/// that znode, so other requests that come and go cost nothing, unless a directory that this client may not read has
+/// the name of an earlier request. It continues on the next session when its session is
+/// [replaced](crate::SessionBuilder::replace_lost_sessions).
 #[must_use = "the watch ends at once when it is not kept"]
 #[derive(Debug)]
 pub struct LeaderWatch {

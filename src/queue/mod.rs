@@ -108,9 +108,9 @@ impl LockDirectory {
     /// Returns all requests, in the order of the queue.
     ///
     /// The [owners](LockInfo::owners) come first. A request that is deleted during the call is left out. If READ is not
-    /// granted on a request, only its name is known. The method makes one call to list the requests and then one call for
-    /// each request, several at a time. If the first request is deleted in between, it begins again, up to 15 times, so
-    /// that no waiter looks like an owner.
+    /// granted on a request, only its name is known. The method makes one call to list the requests and then one call
+    /// for each request, several at a time. If the first request is deleted in between, it begins again, up to 15
+    /// times, so that no waiter looks like an owner.
     ///
     /// # Errors
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): READ is not granted on the directory.
@@ -320,8 +320,8 @@ impl LockDirectory {
     }
 }
 
-/// Returns whether the first request of the listing is gone. The next one that was found need not be the owner: the first
-/// may have downgraded its lock, or released it to a request that came after the listing.
+/// Returns whether the first request of the listing is gone. The next one that was found need not be the owner: the
+/// first may have downgraded its lock, or released it to a request that came after the listing.
 fn misses_an_owner(found: &[Found]) -> bool {
     let first = found.iter().find(|found| !matches!(found, Found::Directory));
     matches!(first, Some(Found::Nothing))

@@ -129,14 +129,15 @@ impl TestKdc {
         Ok(keytab)
     }
 
-    /// Limits the lifetime of tickets that a principal obtains from now on. The default is an hour.
+    /// Limits the lifetime of tickets that a principal obtains from now on, in whole seconds, and at least one. The
+    /// default is an hour.
     ///
     /// # Errors
     /// The errors of [`keytab`](TestKdc::keytab).
     pub fn max_ticket_life(&self, principal: &str, life: Duration) -> io::Result<()> {
         self.keytab(principal)?;
         let _database = self.database.lock();
-        self.administer(&["modprinc", "-maxlife", &format!("{} seconds", life.as_secs()), principal])
+        self.administer(&["modprinc", "-maxlife", &format!("{} seconds", life.as_secs().max(1)), principal])
     }
 
     /// Obtains a ticket-granting ticket for a principal and stores it in a credential cache (`kinit`).

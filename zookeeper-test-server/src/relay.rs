@@ -228,7 +228,10 @@ impl RelayTrap {
     /// Creates a trap for a request by operation number and path.
     ///
     /// `operation` is the number in ZooKeeper's protocol: `create` is 1, `delete` is 2, `setData` is 5. The
-    /// request's path must contain `path`.
+    /// request's path must contain `path`. Any request contains an empty path.
+    ///
+    /// The relay looks only at the first request of each read. So if a client writes several requests at once, a later
+    /// one does not spring the trap.
     pub fn new(operation: i32, path: impl Into<String>) -> RelayTrap {
         RelayTrap { operation, path: path.into() }
     }
@@ -237,7 +240,8 @@ impl RelayTrap {
     fn is(&self, bytes: &[u8]) -> bool {
         // The operation number follows the length of the packet and the number of the request.
         bytes.get(8..12) == Some(&self.operation.to_be_bytes())
-            && bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes())
+            && (self.path.is_empty()
+                || bytes.windows(self.path.len()).any(|part| part == self.path.as_bytes()))
     }
 }
 

@@ -23,8 +23,8 @@ fn with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
     probes.iter().filter(|probe| probe.mode == mode).map(|probe| &*probe.target.server).collect()
 }
 
-/// The servers that report this mode. A server with several names counts once. If servers are missed because they have a
-/// name in common with others, the comparison of their znodes tells whether they are one ensemble.
+/// The servers that report this mode. A server with several names counts once. If servers are missed because they have
+/// a name in common with others, the comparison of their znodes tells whether they are one ensemble.
 fn distinct_with_mode<'a>(probes: &'a [Probe], mode: &str) -> BTreeSet<&'a str> {
     let mut addresses = BTreeMap::<&str, BTreeSet<_>>::new();
     for Probe { target, .. } in probes.iter().filter(|probe| probe.mode == mode) {

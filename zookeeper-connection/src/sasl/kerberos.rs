@@ -16,7 +16,8 @@ const SERVICE: &str = "zookeeper";
 ///   `KRB5_CLIENT_KTNAME=FILE:/etc/app.keytab` and `KRB5CCNAME=MEMORY:` in the environment.
 ///
 /// The tickets for all servers of the connect string are fetched in advance, so the client can move to another server
-/// even while no KDC answers.
+/// even while no KDC answers. With a keytab, that may take half a minute, if the KDCs do not even refuse connections:
+/// the Kerberos library then first tries to renew a ticket that has passed half of its life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KerberosConfig {
     principal: Option<String>,

@@ -35,8 +35,9 @@ type Result<T> = std::result::Result<T, ConnectError>;
 /// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23 before the
 /// session connects (for example aws-lc-rs in FIPS mode), that provider does the cryptography. Otherwise, `ring` does.
 ///
-/// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect. If the
-/// files have changed by the time of a reconnect, another thread reads them again, and the new contents are used from
+/// All files are in PEM format. They are read when a session connects, so a slow file system delays the connect, and an
+/// unusable file makes it fail, even if the session replaces another one. If the files have changed by the time of a
+/// reconnect, another thread reads them again, and the new contents are used from
 /// the next attempt on. A renewed certificate therefore needs no new session. If the new contents cannot be read or
 /// used, the former contents stay in use, and a warning in the log names the file. Changes to the platform's
 /// certificate authorities are not noticed.
