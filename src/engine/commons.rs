@@ -4,6 +4,7 @@
 //! means for them, and the engine tells the participants.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::alarms::Alarms;
 use super::border::{CallId, Effect, Event, ParticipantId, Settings};
@@ -22,6 +23,9 @@ use crate::time::Moment;
 
 /// The maximum number of znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
+
+/// How long a lingering session waits for contact after a session timeout without any.
+const MAX_LINGERING: Duration = Duration::from_secs(120);
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +50,8 @@ pub(super) struct Commons {
     pub(super) own_queues: OwnQueues,
     pub(super) listings: Listings,
     pub(super) sweeps: Sweeps,
+    /// The directories that are being listed to look for requests of other libraries.
+    pub(super) peers_looked_for: BTreeSet<ZNodePath>,
     /// The znodes that the log has mentioned, for lines that are logged once per znode.
     mentioned: BTreeSet<ZNodePath>,
 
@@ -69,6 +75,7 @@ impl Commons {
             own_queues: OwnQueues::default(),
             listings: Listings::default(),
             sweeps: Sweeps::default(),
+            peers_looked_for: BTreeSet::new(),
             mentioned: BTreeSet::new(),
             effects: VecDeque::new(),
             settings,
@@ -158,11 +165,14 @@ impl Commons {
         self.life.has_ended() && (is_finished || !self.server_may_keep_session())
     }
 
-    /// Returns when the server will have ended a lingering session. Returns `None` during contact.
+    /// Returns when a lingering session that has no contact ends. Returns `None` during contact.
+    ///
+    /// The server may keep the session for longer than the session timeout: another server may have granted more, and a new
+    /// leader starts the clocks of all sessions again. If it does, the client resumes the session, and deletes its znodes.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),
-            Contact::Lost { since } => Some(since.after(self.lease.session_timeout())),
+            Contact::Lost { since } => Some(since.after(self.lease.session_timeout()).after(MAX_LINGERING)),
             Contact::Present | Contact::Regained => None,
         }
     }

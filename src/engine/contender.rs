@@ -147,7 +147,7 @@ pub(super) enum Asked {
     /// The children of the directory, with a watch.
     Count(ZNodePath, ConnectionNumber),
     /// The children of the directory, for a warning.
-    Peers,
+    Peers(ZNodePath),
     /// The data of a znode, with a watch.
     Data(WatchedRead),
     /// Whether a znode exists, with a watch. For a znode whose data this session may not read.

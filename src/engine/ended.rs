@@ -114,7 +114,8 @@ impl Asked {
             | Asked::Existence(WatchedRead { path, .. })
             | Asked::WatchOwn(path, _)
             | Asked::WatchSecond(path) => commons.remove_stray_watch(&path, id),
-            Asked::Parent(_) | Asked::Peers | Asked::CheckOwn(_) => {}
+            Asked::Peers(dir) => _ = commons.peers_looked_for.remove(&dir),
+            Asked::Parent(_) | Asked::CheckOwn(_) => {}
         }
         None
     }

@@ -5,7 +5,7 @@
 //! - `Ending` becomes `Lingering` when every participant has been notified, if the server may keep the
 //!   session. Otherwise it becomes `Finished`.
 //! - `Lingering` becomes `Finished` when nothing is left that the session may have to delete, when the session has
-//!   expired, or when there has been no contact for a session timeout.
+//!   expired, or when there has been no contact for a session timeout and two minutes more.
 //!
 //! Besides its life, the session has a [`Contact`]. It has one even while it lingers, because a lingering
 //! session deletes its znodes after a reconnect.

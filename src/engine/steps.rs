@@ -81,7 +81,8 @@ impl Contender {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.on_counted(commons, &dir, &listing)
             }
-            Asked::Peers => {
+            Asked::Peers(dir) => {
+                commons.peers_looked_for.remove(&dir);
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
                 self.warn_of_peers(commons, &children);
                 Next::Stay
@@ -143,9 +144,13 @@ impl Contender {
             // The retry policy repeats whatever fails in this phase.
             Phase::Joining { .. } => return Next::Stay,
             Phase::Owner { .. } => {
-                // Requests of another library, which does not recognize this request, may have joined after it.
-                let list = Call::get_children(&self.spec.dir, false);
-                commons.submit(list, Priority::Other, Pending::Request(self.id, Asked::Peers));
+                // Requests of another library, which does not recognize this request, may have joined after it. Of a
+                // thousand readers, one looks for them. A listing that is still under way suffices.
+                let dir = &self.spec.dir;
+                if commons.peers_looked_for.insert(dir.clone()) {
+                    let pending = Pending::Request(self.id, Asked::Peers(dir.clone()));
+                    commons.submit(Call::get_children(dir, false), Priority::Other, pending);
+                }
             }
             // The listing that follows also shows the request's own znode.
             Phase::Queued { .. } if self.spec.access.watches_children() => {}

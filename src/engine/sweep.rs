@@ -185,6 +185,12 @@ impl Commons {
         let in_contact = self.in_contact();
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
+        // A session that lingers must end at some time, even if a directory cannot be listed any more.
+        if self.life.has_ended() && sweep.until <= sweep.begun && !error.is_reply_lost() {
+            self.alarms.clear(id);
+            self.sweeps.remove(id);
+            return;
+        }
         let pause = sweep.pause();
         // In neither case below, the reply was lost and there is no contact. Then the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {

@@ -281,6 +281,32 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
 }
 
 #[test]
+fn a_session_that_lingers_ends_although_a_directory_can_no_longer_be_listed() {
+    let mut engine = engine_that_owns_its_session(false);
+    engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
+    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, Engine::complete_end);
+    let mut now = NOW;
+    loop {
+        let calls = all_submitted(&mut engine);
+        for (id, call) in &calls {
+            let error = if call.listed_dir().is_some() { ZkError::NoAuth } else { ZkError::NoNode };
+            engine.input(now, |engine| engine.handle_reply(*id, Err(error)));
+        }
+        if calls.is_empty() {
+            let Some(due) = engine.poll_deadline().filter(|due| due.since(NOW) < Duration::from_secs(600))
+            else {
+                break;
+            };
+            now = now.max(due);
+            engine.input(now, |_| {});
+        }
+    }
+    assert!(engine.is_idle() && engine.poll_deadline().is_none());
+    assert!((120..180).contains(&now.since(NOW).as_secs()), "{now:?}");
+}
+
+#[test]
 fn a_listing_is_the_last_only_if_its_round_began_when_no_lost_create_could_come_any_more() {
     let mut engine = connected_engine();
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
