@@ -73,7 +73,8 @@ pub use client::{BlockingClient, on_workers};
 /// The handle still belongs to the application. Its default watcher receives no events of the locks. Closing
 /// or dropping the session deletes the znodes of its locks and leaves everything else alone. The session
 /// keeps a reference to the handle until the znodes are deleted, or until there has been no contact for a
-/// session timeout. If the reply to the creation of a request's znode was lost, the session keeps the
+/// session timeout and two minutes more, because a server may keep the ZooKeeper session for longer than its
+/// timeout. If the reply to the creation of a request's znode was lost, the session keeps the
 /// reference until two minutes after that loss, because the znode may appear late.
 ///
 /// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is
