@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         session => session?,
     };
     let locks = NamedLocks::new(&session, "/example/items")?;
-    let worked = thread::scope(|scope| {
+    let ended: Vec<_> = thread::scope(|scope| {
         let start = |thread| {
             let (locks, shutdown) = (&locks, &shutdown);
             scope.spawn(move || {
@@ -47,11 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             })
         };
         let threads: Vec<_> = (0..THREADS).map(start).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        threads.into_iter().map(|thread| thread.join()).collect()
     });
     session.close();
     // The exit code tells the service manager whether to start the daemon again.
-    Ok(worked?)
+    Ok(ended.into_iter().try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))?)
 }
 
 /// Ends the daemon when it is dropped, even by a panic.

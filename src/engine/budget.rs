@@ -216,6 +216,9 @@ impl Budget {
 /// Returns a sequential znode's path or name without its sequence number. Beyond the end of the counter, the number is
 /// negative, so a minus sign precedes its digits.
 fn without_number(path: &str) -> &str {
+    if !path.as_bytes().iter().rev().take(NUMBER).all(u8::is_ascii_digit) {
+        return path;
+    }
     let start = path.len().checked_sub(NUMBER).and_then(|end| path.get(..end)).unwrap_or(path);
     if start.ends_with("--") { &start[..start.len() - 1] } else { start }
 }

@@ -114,7 +114,7 @@ impl Asked {
             | Asked::Existence(WatchedRead { path, .. })
             | Asked::WatchOwn(path, _)
             | Asked::WatchSecond(path) => commons.remove_stray_watch(&path, id),
-            Asked::Peers(dir) => _ = commons.peers_looked_for.remove(&dir),
+            Asked::Peers(prefix) => _ = commons.peers_looked_for.remove(&prefix),
             Asked::Parent(_) | Asked::CheckOwn(_) => {}
         }
         None

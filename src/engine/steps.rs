@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::border::CallId;
 use super::calls::Pending;
 use super::commons::Commons;
@@ -81,8 +83,8 @@ impl Contender {
                 let listing = Listing::new(connection, outcome.and_then(Reply::children));
                 self.on_counted(commons, &dir, &listing)
             }
-            Asked::Peers(dir) => {
-                commons.peers_looked_for.remove(&dir);
+            Asked::Peers(prefix) => {
+                commons.peers_looked_for.remove(&prefix);
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
                 self.warn_of_peers(commons, &children);
                 Next::Stay
@@ -146,10 +148,10 @@ impl Contender {
             Phase::Owner { .. } => {
                 // Requests of another library, which does not recognize this request, may have joined after it. Of a
                 // thousand readers, one looks for them. A listing that is still under way suffices.
-                let dir = &self.spec.dir;
-                if commons.peers_looked_for.insert(dir.clone()) {
-                    let pending = Pending::Request(self.id, Asked::Peers(dir.clone()));
-                    commons.submit(Call::get_children(dir, false), Priority::Other, pending);
+                let prefix = self.spec.dir.child(&self.spec.access.prefix(Uuid::nil()));
+                if commons.peers_looked_for.insert(prefix.clone()) {
+                    let pending = Pending::Request(self.id, Asked::Peers(prefix));
+                    commons.submit(Call::get_children(&self.spec.dir, false), Priority::Other, pending);
                 }
             }
             // The listing that follows also shows the request's own znode.

@@ -20,6 +20,7 @@ use super::border::{Effect, ParticipantId, Target};
 use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::Activity;
+use super::life::Life;
 use crate::client::Call;
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
@@ -185,13 +186,14 @@ impl Commons {
         let in_contact = self.in_contact();
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
+        let pause = sweep.pause();
         // A session that lingers must end at some time, even if a directory cannot be listed any more.
-        if self.life.has_ended() && sweep.until <= sweep.begun && !error.is_reply_lost() {
+        let is_hopeless = matches!(self.life, Life::Lingering(..)) && !error.is_transient();
+        if is_hopeless && sweep.activity != Activity::Woken && sweep.until.after(SETTLES_IN) <= sweep.begun {
             self.alarms.clear(id);
             self.sweeps.remove(id);
             return;
         }
-        let pause = sweep.pause();
         // In neither case below, the reply was lost and there is no contact. Then the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
             self.wake_sweep(id);
