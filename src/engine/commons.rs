@@ -50,8 +50,8 @@ pub(super) struct Commons {
     pub(super) own_queues: OwnQueues,
     pub(super) listings: Listings,
     pub(super) sweeps: Sweeps,
-    /// The looks for requests of other libraries that are under way, by the prefix of the request that asks, without its
-    /// GUID. Whether another library counts a request depends on that prefix.
+    /// The looks for requests of other libraries that are under way, by the prefix of the request that asks, without
+    /// its GUID. Whether another library counts a request depends on that prefix.
     pub(super) peers_looked_for: BTreeSet<ZNodePath>,
     /// The znodes that the log has mentioned, for lines that are logged once per znode.
     mentioned: BTreeSet<ZNodePath>,
@@ -168,8 +168,9 @@ impl Commons {
 
     /// Returns when a lingering session that has no contact ends. Returns `None` during contact.
     ///
-    /// The server may keep the session for longer than the session timeout: another server may have granted more, and a new
-    /// leader starts the clocks of all sessions again. If it does, the client resumes the session, and deletes its znodes.
+    /// The server may keep the session for longer than the session timeout: another server may have granted more, and a
+    /// new leader starts the clocks of all sessions again. If it does, the client resumes the session, and deletes its
+    /// znodes.
     pub(super) fn lingers_until(&self) -> Option<Moment> {
         match self.contact {
             Contact::NotYet { .. } => Some(self.lease.given_up_at()),

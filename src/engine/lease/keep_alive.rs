@@ -57,8 +57,8 @@
 //! a write that was made just before the lock was taken, it has at least S − R − T/3 − D/2 left after the first D/2. If
 //! a request takes the lock long after the last write, for example because it had to wait, the proof is older. If the
 //! lease then has less than T/8 left, or ends before two writes can extend it, a write extends it before the lock is
-//! taken, unless it would gain too little. If the lease does not last for D/2 + F/2 from the moment at which the lock is taken, the session sends touches
-//! and keep-alives without waiting for D/2.
+//! taken, unless it would gain too little. If the lease does not last for D/2 + F/2 from the moment at which the lock
+//! is taken, the session sends touches and keep-alives without waiting for D/2.
 
 use std::time::Duration;
 
