@@ -105,7 +105,7 @@ impl Engine {
             }
             Life::Lingering(..) => {
                 if self.commons.lingers_until().is_some_and(|until| until <= self.commons.now) {
-                    self.commons.finish();
+                    self.stop_lingering();
                 }
             }
             Life::Ending(..) | Life::Finished(..) => {}

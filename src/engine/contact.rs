@@ -118,15 +118,27 @@ impl Engine {
             let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
             self.lose_hold(id, ended);
         }
-        for id in removals {
-            self.with_removal(id, |removal, commons| removal.on_end(commons));
-        }
-        self.commons.sweeps_at_end();
+        self.end_deletions(removals);
         for (_, tracked) in std::mem::take(&mut self.tracked) {
             tracked.lose(&mut self.commons, reason);
         }
         if matches!(self.commons.life, Life::Ending(..)) {
             self.commons.finish();
         }
+    }
+
+    /// Finishes a session that can delete nothing more, and leaves what it has not deleted to the next one.
+    pub(super) fn stop_lingering(&mut self) {
+        self.commons.finish();
+        let removals = self.removals.keys().copied().collect();
+        self.end_deletions(removals);
+    }
+
+    /// Tells these deletions, and all sweeps, that the session has ended or is finished.
+    fn end_deletions(&mut self, removals: Vec<ParticipantId>) {
+        for id in removals {
+            self.with_removal(id, |removal, commons| removal.on_end(commons));
+        }
+        self.commons.sweeps_at_end();
     }
 }

@@ -73,6 +73,7 @@ impl Contender {
     fn end(&self, commons: &mut Commons, how: Ending) {
         commons.alarms.clear(self.id);
         commons.calls.withdraw_create(self.id);
+        commons.own_queues.end_joining(&self.spec.dir, self.id);
         commons.listings.forget(&self.spec.dir, self.id);
         let (place, time) = (self.place(), commons.now.since(self.since));
         self.report(commons, RequestEvent::Ended { place, how, time });

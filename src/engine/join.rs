@@ -23,7 +23,8 @@ const MIN_JOIN_RETRY: Duration = Duration::from_millis(1);
 
 impl Contender {
     /// Creates the znode, and lists the queue. An exclusive request behind another one of its session needs
-    /// no listing, so it only creates its znode.
+    /// no listing, so it only creates its znode. So when thousands of threads ask for a lock at once, only the first
+    /// request lists the queue.
     pub(super) fn join(&mut self, commons: &mut Commons) -> Next {
         // A reconnect may have woken the request before its alarm did. The next delay counts from this
         // attempt.
@@ -32,10 +33,13 @@ impl Contender {
         let prefix = self.znode_prefix(commons);
         let RequestSpec { dir, data, acl, access, .. } = &*self.spec;
         let (data, acl) = (Arc::clone(data), Arc::clone(acl));
-        if access.is_exclusive() && commons.own_queues.is_last_in_queue(dir) {
+        if access.is_exclusive() && commons.own_queues.will_follow(dir) {
             let create = Call::create(&dir.child(&prefix), data, acl, CreateMode::EphemeralSequential);
             commons.submit(create, Priority::Other, Pending::Request(self.id, Asked::Create(spec)));
         } else {
+            if access.is_exclusive() {
+                commons.own_queues.begin_joining(dir, self.id);
+            }
             let enqueue = Call::create_and_list(dir, prefix, data, acl);
             let asked = Asked::Enqueue(spec, commons.lease.connection());
             commons.submit(enqueue, Priority::Other, Pending::Request(self.id, asked));
@@ -70,6 +74,7 @@ impl Contender {
         connection: ConnectionNumber,
         enqueued: ZkResult<Enqueued>,
     ) -> Next {
+        commons.own_queues.end_joining(&self.spec.dir, self.id);
         let Enqueued { path, stat, children } = match enqueued {
             Ok(enqueued) => enqueued,
             Err(error) => return self.on_create_failed(commons, error),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::border::ParticipantId;
 use crate::recipe::counter::is_ordered;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::znode_name::generated_sequence;
@@ -10,6 +11,8 @@ use crate::recipe::znode_name::generated_sequence;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OwnQueues {
     by_dir: BTreeMap<ZNodePath, BTreeMap<QueueKey, OwnZNode>>,
+    /// The request that is creating its znode and listing the queue, by directory.
+    joining: BTreeMap<ZNodePath, ParticipantId>,
 }
 
 /// The place of a request's znode in the queue of its directory. The path is part of the key because a
@@ -90,6 +93,22 @@ impl OwnQueues {
 
     pub(super) fn is_leaving(&self, path: &ZNodePath) -> bool {
         self.get(path).is_some_and(|own| own.state == Stay::Leaving)
+    }
+
+    pub(super) fn begin_joining(&mut self, dir: &ZNodePath, id: ParticipantId) {
+        self.joining.insert(dir.clone(), id);
+    }
+
+    /// Notes that a request has joined, has failed to, or has ended.
+    pub(super) fn end_joining(&mut self, dir: &ZNodePath, id: ParticipantId) {
+        if self.joining.get(dir) == Some(&id) {
+            self.joining.remove(dir);
+        }
+    }
+
+    /// Returns whether the next request of this session in a directory will most probably be behind another one of it.
+    pub(super) fn will_follow(&self, dir: &ZNodePath) -> bool {
+        self.joining.contains_key(dir) || self.is_last_in_queue(dir)
     }
 
     /// Returns whether the session has a znode in a directory, and is not trying to delete the last one.

@@ -190,9 +190,10 @@ impl Commons {
         // A session that lingers must end at some time, even if a directory cannot be listed any more.
         let is_hopeless = matches!(self.life, Life::Lingering(..)) && !error.is_transient();
         if is_hopeless && sweep.activity != Activity::Woken && sweep.until.after(SETTLES_IN) <= sweep.begun {
+            let dir = sweep.dir.clone();
             self.alarms.clear(id);
             self.sweeps.remove(id);
-            return;
+            return self.leave_sweep_behind(dir);
         }
         // In neither case below, the reply was lost and there is no contact. Then the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {

@@ -67,6 +67,18 @@ fn the_nearest_request_of_a_session_is_known_until_it_leaves() {
 }
 
 #[test]
+fn requests_that_come_while_the_first_one_joins_will_follow_it() {
+    let mut own = OwnQueues::default();
+    let [dir, other] = ["/lock", "/other"].map(path);
+    own.begin_joining(&dir, A);
+    assert!(own.will_follow(&dir) && !own.will_follow(&other));
+    own.end_joining(&dir, B);
+    assert!(own.will_follow(&dir), "another request has ended");
+    own.end_joining(&dir, A);
+    assert_eq!(own, OwnQueues::default(), "nothing is left");
+}
+
+#[test]
 fn refusal_of_a_deletion_is_news_once() {
     let mut own = OwnQueues::default();
     let znode = path("/lock/x-0000000001");
@@ -340,6 +352,41 @@ fn the_next_in_line_looks_at_its_znode_if_the_connection_has_changed_since_its_w
     assert!(call.path().is_some_and(|path| path.ends_with(QUEUE[1])), "{call:?}");
     engine.input(NOW, |engine| engine.handle_reply(look, data()));
     assert_eq!(engine.place(waiter), Some(Place::Owner));
+}
+
+#[test]
+fn of_many_requests_that_begin_at_once_only_the_first_lists_the_queue() {
+    let mut engine = connected_engine();
+    let ids = [engine.new_id(), engine.new_id(), engine.new_id()];
+    let exclusive = spec(Access::Exclusive(NamingScheme::Recipe));
+    engine.input(NOW, |engine| ids.map(|id| engine.start(id, Arc::clone(&exclusive), NOW)));
+    let calls = all_submitted(&mut engine);
+    let lists: Vec<bool> = calls.iter().map(|(_, call)| call.listed_dir().is_some()).collect();
+    assert_eq!(lists, [true, false, false]);
+    let names: Vec<String> = ids.iter().zip(0..).map(|(id, number)| named(*id, number)).collect();
+    joined(&mut engine, calls[0].0, &names[0], &[&names[0]]);
+    for ((create, _), name) in calls.iter().zip(&names).skip(1) {
+        let created = Reply::Created { path: format!("/lock/{name}"), stat: Some(stat()) };
+        engine.input(NOW, |engine| engine.handle_reply(*create, Ok(created)));
+    }
+    let places = ids.map(|id| engine.place(id).unwrap());
+    assert_eq!(places, [Place::Owner, Place::Queued, Place::Queued]);
+    assert_eq!(all_submitted(&mut engine), [], "the others wait for requests of this session");
+}
+
+#[test]
+fn request_behind_a_first_one_that_fails_lists_the_queue() {
+    let mut engine = connected_engine();
+    let ((first, enqueue), (second, create)) = (start(&mut engine), start(&mut engine));
+    engine.input(NOW, |engine| engine.handle_reply(enqueue, Err(ZkError::NoAuth)));
+    assert_eq!(engine.place(first), None);
+    let created = Reply::Created { path: format!("/lock/{}", named(second, 1)), stat: Some(stat()) };
+    engine.input(NOW, |engine| engine.handle_reply(create, Ok(created)));
+    let (list, call) = submitted(&mut engine);
+    assert!(call.listed_dir().is_some(), "{call:?}");
+    let children = Names::from_iter([&named(second, 1)]);
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
+    assert_eq!(engine.place(second), Some(Place::Owner));
 }
 
 #[test]

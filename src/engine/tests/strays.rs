@@ -107,7 +107,7 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     let gone = engine.new_id();
     let pinned = engine.new_id();
     engine.pin(pinned);
-    let ((joining, _), (own, create)) = (start(&mut engine), start(&mut engine));
+    let ((own, create), (joining, _)) = (start(&mut engine), start(&mut engine));
     let stranger = format!("x-{}-lock-0000000001", other.guid(gone.0, 0));
     let (stray, second) = (named(gone, 2), named(own, 3));
     let names = [&stranger, &stray, &second, &named(pinned, 4), &named(joining, 5), &named(own, 6)];
@@ -116,8 +116,12 @@ fn a_listing_shows_the_strays_of_the_session_and_of_nobody_else() {
     let calls = all_submitted(&mut engine);
     assert_eq!(deleted(&calls), [format!("/lock/{stray}"), format!("/lock/{second}")]);
     // While the strays are being deleted, another listing changes nothing.
-    let (_, create) = start(&mut engine);
-    joined(&mut engine, create, &named(ParticipantId(own.0 + 1), 7), &children);
+    let read = Access::Read(NamingScheme::Recipe);
+    let (reader, create) = start_as(&mut engine, read);
+    let its_znode = format!("{}0000000007", read.prefix(tag().guid(reader.0, 0)));
+    joined(&mut engine, create, &its_znode, &[children, vec![&its_znode]].concat());
+    let ahead = engine.watched_by(reader);
+    assert_eq!(ahead, Some(path(&format!("/lock/{}", named(own, 6)))), "it has read the listing");
     assert_eq!(deleted(&all_submitted(&mut engine)), [""; 0]);
 }
 
@@ -287,8 +291,8 @@ fn a_session_that_lingers_ends_although_a_directory_can_no_longer_be_listed() {
     engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
     engine.input(NOW, Engine::complete_end);
     let mut now = NOW;
-    loop {
-        let calls = all_submitted(&mut engine);
+    let left = loop {
+        let (calls, left) = submitted_and_left(&mut engine);
         for (id, call) in &calls {
             let error = if call.listed_dir().is_some() { ZkError::NoAuth } else { ZkError::NoNode };
             engine.input(now, |engine| engine.handle_reply(*id, Err(error)));
@@ -296,14 +300,61 @@ fn a_session_that_lingers_ends_although_a_directory_can_no_longer_be_listed() {
         if calls.is_empty() {
             let Some(due) = engine.poll_deadline().filter(|due| due.since(NOW) < Duration::from_secs(600))
             else {
-                break;
+                break left;
             };
             now = now.max(due);
             engine.input(now, |_| {});
         }
-    }
+    };
     assert!(engine.is_idle() && engine.poll_deadline().is_none());
     assert!((240..300).contains(&now.since(NOW).as_secs()), "{now:?}");
+    assert_eq!(left, [strays_of_this_session()]);
+}
+
+/// The sweep that a session leaves to the next one.
+fn strays_of_this_session() -> Target {
+    Target::Strays { dir: path("/lock"), tags: BTreeSet::from([tag()]) }
+}
+
+/// Takes all effects, and returns the calls among them, and what is left to the next session.
+fn submitted_and_left(engine: &mut Engine) -> (Vec<(CallId, Call)>, Vec<Target>) {
+    let (mut calls, mut left) = (Vec::new(), Vec::new());
+    while let Some(effect) = engine.poll_effect() {
+        match effect {
+            Effect::Submit(id, call, _) => calls.push((id, call)),
+            Effect::LeftBehind(_, target) => left.push(target),
+            _ => {}
+        }
+    }
+    (calls, left)
+}
+
+#[test]
+fn a_session_that_stops_lingering_leaves_its_deletions_to_the_next() {
+    for is_under_way in [false, true] {
+        let mut engine = engine_that_owns_its_session(false);
+        let znode = path("/lock/x-a-lock-0000000000");
+        engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
+        let _ = engine.input(NOW, |engine| engine.remove(znode.clone()));
+        let (deletion, _) = submitted(&mut engine);
+        engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
+        if !is_under_way {
+            engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::ConnectionLoss)));
+        }
+        engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+        engine.input(NOW, Engine::complete_end);
+        let mut left = Vec::new();
+        while let Some(due) = engine.poll_deadline() {
+            engine.input(due, Engine::handle_deadline);
+            let (calls, more) = submitted_and_left(&mut engine);
+            for (id, _) in calls.into_iter().filter(|(id, _)| *id != deletion) {
+                engine.input(due, |engine| engine.handle_reply(id, Err(ZkError::ConnectionLoss)));
+            }
+            left.extend(more);
+        }
+        assert_eq!(left, [Target::ZNode(znode), strays_of_this_session()], "under way: {is_under_way}");
+        assert!(engine.is_idle());
+    }
 }
 
 #[test]
@@ -367,9 +418,8 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
     engine.input(NOW, |engine| engine.end(LossReason::SessionExpired));
     engine.input(NOW, Engine::complete_end);
-    let left = |effect| if let Effect::LeftBehind(_, left) = effect { Some(left) } else { None };
-    let left: Vec<Target> = std::iter::from_fn(|| engine.poll_effect()).filter_map(left).collect();
-    assert_eq!(left, [Target::Strays { dir: path("/lock"), tags: BTreeSet::from([tag()]) }]);
+    let (_, left) = submitted_and_left(&mut engine);
+    assert_eq!(left, [strays_of_this_session()]);
 
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     let mut next = unproven_engine(true, granted);

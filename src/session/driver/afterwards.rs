@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::announcer::ForLog;
+use super::announcer::{ClientPanic, ForLog};
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
 use crate::client::Reply;
@@ -33,6 +33,14 @@ pub(super) enum Task {
     /// Done late, so that it delays no owner or waiter: a tracker may have to sort a long queue.
     Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
     EndTracking(Arc<dyn Tracker>, LossReason),
+}
+
+impl Afterwards {
+    pub(super) fn of_panic(panic: ClientPanic) -> Afterwards {
+        let mut afterwards = Afterwards::default();
+        afterwards.log.client_panic = Some(panic);
+        afterwards
+    }
 }
 
 impl Task {

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Core;
+use super::afterwards::Afterwards;
+use super::announcer::ClientPanic;
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
 use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
@@ -18,14 +20,11 @@ pub(super) enum Outgoing {
     Call(CallId, Call, Priority),
     RemoveWatch(ZNodePath),
     /// An outcome that the client reported within `submit`, on the same thread. It is handled after all items have been
-    /// sent, because handling it may write to the log, and the logger may wait for a call that is still in the outbox.
+    /// sent.
     Answered(CallId, ZkResult<Reply>),
-    /// A panic in the client. Handled like [`Answered`](Outgoing::Answered).
-    Panicked(Consequence, String),
+    /// A panic in the client.
+    Panicked(ClientPanic),
 }
-
-/// The consequence of a panic in the client, for the log.
-type Consequence = &'static str;
 
 /// Receives the outcome of a call that the engine made on behalf of somebody else.
 pub(super) type OutcomeSink = Box<dyn FnOnce(ZkResult<Reply>) + Send>;
@@ -37,25 +36,32 @@ pub(crate) struct Answer<T> {
 }
 
 impl Core {
-    /// Passes the calls of the outbox to the client, and then handles the outcomes and panics that this has caused. To
-    /// keep the order, only one thread does so at a time, and other
+    /// Passes the calls of the outbox to the client. To keep the order, only one thread does so at a time, and other
     /// threads leave their items to it.
-    pub(super) fn send_all(self: &Arc<Self>) {
-        let (mut answered, mut panics) = (Vec::new(), Vec::new());
-        self.outbox.deliver(|outgoing| match outgoing {
-            Outgoing::Call(id, call, priority) => self.send(id, call, priority),
-            Outgoing::RemoveWatch(path) => {
-                let remove = || self.client.remove_watches(path.as_str());
-                self.contained("a watch may stay on the server", remove);
+    ///
+    /// If the client reports outcomes within `submit`, they are inputs, too, which may cause more calls. A client may
+    /// refuse thousands of waiting calls in this way, one after the other, so this is a loop. Returns the work that
+    /// follows. It waits until the outbox is empty, because a logger may wait for a call that is still there.
+    pub(super) fn send_all(self: &Arc<Self>) -> Vec<Afterwards> {
+        let mut work = Vec::new();
+        loop {
+            let mut answered = Vec::new();
+            self.outbox.deliver(|outgoing| match outgoing {
+                Outgoing::Call(id, call, priority) => self.send(id, call, priority),
+                Outgoing::RemoveWatch(path) => {
+                    let remove = || self.client.remove_watches(path.as_str());
+                    self.contained("a watch may stay on the server", remove);
+                }
+                Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
+                Outgoing::Panicked(panic) => work.push(Afterwards::of_panic(panic)),
+            });
+            if answered.is_empty() {
+                return work;
             }
-            Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
-            Outgoing::Panicked(consequence, message) => panics.push((consequence, message)),
-        });
-        for (id, outcome) in answered {
-            self.replied(id, outcome);
-        }
-        for (consequence, message) in panics {
-            logging::error!("the ZooKeeper client panicked, so {consequence}: {message}");
+            for (id, outcome) in answered {
+                let ((), afterwards) = self.take_in(|driver| driver.engine.handle_reply(id, outcome));
+                work.push(afterwards);
+            }
         }
     }
 
@@ -71,9 +77,9 @@ impl Core {
         self.contained("the outcome of a call is unknown", submit);
     }
 
-    fn contained(&self, consequence: Consequence, call: impl FnOnce()) {
+    fn contained(&self, consequence: &'static str, call: impl FnOnce()) {
         if let Err(message) = contain(call) {
-            self.outbox.post(Outgoing::Panicked(consequence, message));
+            self.outbox.post(Outgoing::Panicked(ClientPanic { consequence, message }));
         }
     }
 

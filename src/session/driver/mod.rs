@@ -104,20 +104,24 @@ impl Core {
     /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts
     /// the calls. Then it sends the calls, and finally does everything that may call the application.
     fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
-        let mut afterwards = Afterwards::default();
-        let result = {
-            let mut driver = self.driver_now();
-            // Announce the state before the input is handled, so that a change caused by the clock alone is announced
-            // even if the input reverts it.
-            afterwards.log.announced.extend(driver.announce());
-            let result = input(&mut driver);
-            driver.engine.settle();
-            driver.carry_out(self, &mut afterwards);
-            result
-        };
-        self.send_all();
+        let (result, afterwards) = self.take_in(input);
+        let after_replies = self.send_all();
         self.complete(afterwards);
+        after_replies.into_iter().for_each(|afterwards| self.complete(afterwards));
         result
+    }
+
+    /// Does the part of [`feed`](Core::feed) under the mutex.
+    fn take_in<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> (T, Afterwards) {
+        let mut afterwards = Afterwards::default();
+        let mut driver = self.driver_now();
+        // Announce the state before the input is handled, so that a change caused by the clock alone is announced even
+        // if the input reverts it.
+        afterwards.log.announced.extend(driver.announce());
+        let result = input(&mut driver);
+        driver.engine.settle();
+        driver.carry_out(self, &mut afterwards);
+        (result, afterwards)
     }
 
     /// Locks the driver and tells the engine the current time.

@@ -404,8 +404,73 @@ fn line_about_a_panic_of_the_client_says_what_is_unknown() {
     let of_call = logged(|| assert!(core.ask(Call::exists("/panics", false)).is_err()));
     assert_eq!(of_call, ["the ZooKeeper client panicked, so the outcome of a call is unknown: on purpose"]);
     core.outbox.post(Outgoing::RemoveWatch(ZNodePath::parse("/a").unwrap()));
-    let of_removal = logged(|| core.send_all());
+    let of_removal = logged(|| core.feed(|_| ()));
     assert_eq!(of_removal, ["the ZooKeeper client panicked, so a watch may stay on the server: on purpose"]);
+}
+
+/// A client that holds back all calls until it loses its connection. Then it answers the first call, and refuses later
+/// ones on the thread that submits them.
+struct RefusesAtOnce {
+    simulated: Arc<SimulatedClient>,
+    held: Mutex<Vec<Done>>,
+    refuses: AtomicBool,
+    /// The addresses of a variable on the stack at each refusal.
+    depths: Mutex<Vec<usize>>,
+}
+
+impl ZooKeeperClient for RefusesAtOnce {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.simulated.run_on(runtime);
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        if call.path() != Some("/held") {
+            return self.simulated.submit(call, done);
+        }
+        if !self.refuses.load(Ordering::Relaxed) {
+            return self.held.lock().push(done);
+        }
+        let on_stack = 0_u8;
+        self.depths.lock().push(std::ptr::from_ref(&on_stack).addr());
+        done.finish(Err(ZkError::ConnectionLoss));
+    }
+
+    fn remove_watches(&self, path: &str) {
+        self.simulated.remove_watches(path);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.simulated.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.simulated.session_timeout()
+    }
+
+    fn close(&self) {
+        self.simulated.close();
+    }
+}
+
+#[test]
+fn client_that_refuses_thousands_of_waiting_calls_uses_little_stack() {
+    let client = Arc::new(RefusesAtOnce {
+        simulated: SimulatedZooKeeper::new().connect(TIMEOUT),
+        held: Mutex::default(),
+        refuses: AtomicBool::new(false),
+        depths: Mutex::default(),
+    });
+    let (_runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
+    let core = session.core();
+    let answers: Vec<_> = (0..1000).map(|_| core.begin_ask(Call::exists("/held", false), ())).collect();
+    client.refuses.store(true, Ordering::Relaxed);
+    let held = std::mem::take(&mut *client.held.lock());
+    assert!(held.len() < 900, "{} of the calls did not have to wait", held.len());
+    held.into_iter().for_each(|done| done.finish(Err(ZkError::ConnectionLoss)));
+    assert!(answers.iter().all(|answer| answer.get() == Some(Err(ZkError::ConnectionLoss))));
+    let depths = client.depths.lock();
+    let (least, most) = (depths.iter().min().unwrap(), depths.iter().max().unwrap());
+    assert!(depths.len() > 100 && most - least < 16 * 1024, "{} calls, {} bytes", depths.len(), most - least);
 }
 
 #[test]
