@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use support::leaks::assert_no_threads;
-use zookeeper_recipes_lock::client::port::{Call, Granted, ZooKeeperClient};
+use zookeeper_recipes_lock::client::port::{Call, Done, EventSink, Granted, SessionRuntime, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -372,6 +372,68 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
         let guard = acquired.join().unwrap().unwrap();
         assert!(guard.is_owner());
         drop((release, guard, reacting));
+    });
+}
+
+/// A client that refuses calls on the thread that submits them once its session has ended, which it does not report.
+struct RefusesAtOnce {
+    client: Arc<SimulatedClient>,
+    has_ended: AtomicBool,
+}
+
+impl ZooKeeperClient for RefusesAtOnce {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.client.run_on(runtime);
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        match self.has_ended.load(Ordering::Relaxed) {
+            true => done.finish(Err(ZkError::SessionExpired)),
+            false => self.client.submit(call, done),
+        }
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
+
+#[test]
+fn logger_that_blocks_the_thread_whose_call_is_refused_does_not_hold_up_the_end_of_the_session() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        server.create(DIR, b"");
+        server.create_sequential(DIR, "x-other-lock-", None);
+        let client =
+            Arc::new(RefusesAtOnce { client: server.connect(LONG), has_ended: AtomicBool::new(false) });
+        let session = Session::from_client(client.clone()).unwrap();
+        let guard = BlockingWriteLock::new(&session, "/locks/held").unwrap().lock().unwrap();
+        let waiting = BlockingWriteLock::new(&session, DIR).unwrap();
+        let waiter = thread::spawn(move || waiting.lock());
+        eventually("the request waits", || server.children(DIR).len() == 2);
+
+        let (release, blocked) = bounded::<()>(0);
+        let reacting = Reacting::with(move |record| {
+            if record.args().to_string().starts_with("released") {
+                let _ = blocked.recv();
+            }
+        });
+        client.has_ended.store(true, Ordering::Relaxed);
+        let releasing = thread::spawn(move || drop(guard));
+        let ended = waiter.join().unwrap();
+        assert!(matches!(ended, Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost(_))));
+        assert!(!releasing.is_finished(), "its logger blocks");
+        drop(release);
+        releasing.join().unwrap();
+        drop(reacting);
     });
 }
 

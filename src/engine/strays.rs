@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
-use super::border::{CallId, Event, ParticipantId, Target};
+use super::border::{CallId, Effect, Event, ParticipantId, Target};
 use super::sweep::SweepCall;
 use crate::client::port::Names;
 use crate::client::{Enqueued, Reply};
@@ -19,6 +19,10 @@ impl Engine {
     pub(crate) fn delete_left_behind(&mut self, left: Target) {
         match left {
             Target::ZNode(path) => drop(self.remove(path)),
+            strays @ Target::Strays { .. } if self.commons.is_over() => {
+                let id = self.new_id();
+                self.commons.effects.push_back(Effect::LeftBehind(id, strays));
+            }
             Target::Strays { dir, tags } => {
                 self.commons.sweeps.former.extend(tags);
                 self.commons.note_failed_create(&dir, ZkError::ConnectionLoss);

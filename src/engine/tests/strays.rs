@@ -420,6 +420,9 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     engine.input(NOW, Engine::complete_end);
     let (_, left) = submitted_and_left(&mut engine);
     assert_eq!(left, [strays_of_this_session()]);
+    engine.input(NOW, |engine| left.into_iter().for_each(|left| engine.delete_left_behind(left)));
+    let (_, left) = submitted_and_left(&mut engine);
+    assert_eq!(left, [strays_of_this_session()], "a sweep that comes late is passed on as it is");
 
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
     let mut next = unproven_engine(true, granted);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::announcer::{ClientPanic, ForLog};
+use super::announcer::ForLog;
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
 use crate::client::Reply;
@@ -36,10 +36,16 @@ pub(super) enum Task {
 }
 
 impl Afterwards {
-    pub(super) fn of_panic(panic: ClientPanic) -> Afterwards {
-        let mut afterwards = Afterwards::default();
-        afterwards.log.client_panic = Some(panic);
-        afterwards
+    /// Adds the work after a later input.
+    pub(super) fn add(&mut self, later: Afterwards) {
+        let Afterwards { tasks, log, finish, dropped } = later;
+        self.tasks.extend(tasks);
+        self.log.announced.extend(log.announced);
+        self.log.happened.extend(log.happened);
+        self.log.client_panics.extend(log.client_panics);
+        // A session finishes only once.
+        self.finish = self.finish.take().or(finish);
+        self.dropped.extend(dropped);
     }
 }
 

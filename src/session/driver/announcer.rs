@@ -35,7 +35,7 @@ pub(super) struct Announcer {
 pub(super) struct ForLog {
     pub(super) announced: Vec<SessionState>,
     pub(super) happened: Vec<Happened>,
-    pub(super) client_panic: Option<ClientPanic>,
+    pub(super) client_panics: Vec<ClientPanic>,
 }
 
 pub(super) struct ClientPanic {
@@ -150,7 +150,7 @@ impl Core {
         // After the end of the session, the loss is logged instead of the suspension.
         let is_current = |line: &&Happened| !line.is_suspension() || self.snapshot().end_reason.is_none();
         log.happened.iter().filter(is_current).for_each(Happened::log);
-        if let Some(ClientPanic { consequence, message }) = &log.client_panic {
+        for ClientPanic { consequence, message } in &log.client_panics {
             logging::error!("the ZooKeeper client panicked, so {consequence}: {message}");
         }
     }

@@ -40,10 +40,10 @@ impl Core {
     /// threads leave their items to it.
     ///
     /// If the client reports outcomes within `submit`, they are inputs, too, which may cause more calls. A client may
-    /// refuse thousands of waiting calls in this way, one after the other, so this is a loop. Returns the work that
-    /// follows. It waits until the outbox is empty, because a logger may wait for a call that is still there.
-    pub(super) fn send_all(self: &Arc<Self>) -> Vec<Afterwards> {
-        let mut work = Vec::new();
+    /// refuse thousands of waiting calls in this way, one after the other, so this is a loop. The work that follows is
+    /// added to `afterwards`. It waits until the outbox is empty, because a logger may wait for a call that is still
+    /// there.
+    pub(super) fn send_all(self: &Arc<Self>, afterwards: &mut Afterwards) {
         loop {
             let mut answered = Vec::new();
             self.outbox.deliver(|outgoing| match outgoing {
@@ -53,14 +53,14 @@ impl Core {
                     self.contained("a watch may stay on the server", remove);
                 }
                 Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
-                Outgoing::Panicked(panic) => work.push(Afterwards::of_panic(panic)),
+                Outgoing::Panicked(panic) => afterwards.log.client_panics.push(panic),
             });
             if answered.is_empty() {
-                return work;
+                return;
             }
             for (id, outcome) in answered {
-                let ((), afterwards) = self.take_in(|driver| driver.engine.handle_reply(id, outcome));
-                work.push(afterwards);
+                let ((), more) = self.take_in(|driver| driver.engine.handle_reply(id, outcome));
+                afterwards.add(more);
             }
         }
     }

@@ -104,10 +104,9 @@ impl Core {
     /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts
     /// the calls. Then it sends the calls, and finally does everything that may call the application.
     fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
-        let (result, afterwards) = self.take_in(input);
-        let after_replies = self.send_all();
+        let (result, mut afterwards) = self.take_in(input);
+        self.send_all(&mut afterwards);
         self.complete(afterwards);
-        after_replies.into_iter().for_each(|afterwards| self.complete(afterwards));
         result
     }
 
