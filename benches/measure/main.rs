@@ -1,10 +1,10 @@
-//! Measures the cost of faults on dedicated servers: the times and loads that the documentation states.
+//! Measures the cost of a cycle, and of faults, on dedicated servers: the times and loads that the documentation states.
 //!
 //! ```text
 //! cargo bench --bench measure                        everything, in twenty minutes
 //! cargo bench --bench measure -- --quick             fewer runs, shorter times to measure, in five minutes
-//! cargo bench --bench measure -- takeover memory     only these sections, of: takeover, restart, outage, memory,
-//!                                                    survival, silence, transactions, packages
+//! cargo bench --bench measure -- takeover memory     only these sections, of: cycle, takeover, restart, outage,
+//!                                                    memory, survival, silence, transactions, packages
 //! cargo bench --bench measure -- endurance           an hour, with --quick two minutes; only when it is named
 //! ```
 //!
@@ -13,6 +13,7 @@
 
 mod allocated;
 mod child;
+mod cycle;
 mod endurance;
 mod memory;
 mod outage;
@@ -44,8 +45,9 @@ use self::survival::Cut;
 const ROOT: &str = "/measure";
 
 /// The sections that share one table and one server, which some of them break.
-const FAULTS: [&str; 4] = ["takeover", "restart", "outage", "memory"];
-const SECTIONS: [&str; 9] = [
+const SHARING: [&str; 5] = ["cycle", "takeover", "restart", "outage", "memory"];
+const SECTIONS: [&str; 10] = [
+    "cycle",
     "takeover",
     "restart",
     "outage",
@@ -121,8 +123,8 @@ fn run(plan: &Plan, sections: &[&str]) {
     let is_wanted = |section| sections.is_empty() || sections.contains(&section);
     install_server();
     table::print_machine();
-    if FAULTS.into_iter().any(is_wanted) {
-        run_faults(plan, is_wanted);
+    if SHARING.into_iter().any(is_wanted) {
+        run_on_one_server(plan, is_wanted);
     }
     if is_wanted("survival") {
         survival::run(plan.session_timeouts, Cut::Refused);
@@ -141,9 +143,12 @@ fn run(plan: &Plan, sections: &[&str]) {
     }
 }
 
-fn run_faults(plan: &Plan, is_wanted: impl Fn(&'static str) -> bool) {
+fn run_on_one_server(plan: &Plan, is_wanted: impl Fn(&'static str) -> bool) {
     let server = Server::start();
     table::print_head();
+    if is_wanted("cycle") {
+        cycle::run(plan, &server);
+    }
     if is_wanted("takeover") {
         takeover::run(plan, &server);
     }
