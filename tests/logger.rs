@@ -375,34 +375,32 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
     });
 }
 
-/// A client that refuses calls on the thread that submits them once its session has ended, which it does not report.
-struct RefusesAtOnce {
-    client: Arc<SimulatedClient>,
-    has_ended: AtomicBool,
-}
+/// A client that refuses deletions on the thread that submits them, because its session has ended. It does not report
+/// the end.
+struct RefusesAtOnce(Arc<SimulatedClient>);
 
 impl ZooKeeperClient for RefusesAtOnce {
     fn run_on(&self, runtime: &SessionRuntime) {
-        self.client.run_on(runtime);
+        self.0.run_on(runtime);
     }
 
     fn submit(&self, call: Call, done: Done) {
-        match self.has_ended.load(Ordering::Relaxed) {
-            true => done.finish(Err(ZkError::SessionExpired)),
-            false => self.client.submit(call, done),
+        match call {
+            Call::Delete { .. } => done.finish(Err(ZkError::SessionExpired)),
+            call => self.0.submit(call, done),
         }
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        self.client.subscribe(sink)
+        self.0.subscribe(sink)
     }
 
     fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
+        self.0.session_timeout()
     }
 
     fn close(&self) {
-        self.client.close();
+        self.0.close();
     }
 }
 
@@ -412,25 +410,24 @@ fn logger_that_blocks_the_thread_whose_call_is_refused_does_not_hold_up_the_end_
         let server = SimulatedZooKeeper::new();
         server.create(DIR, b"");
         server.create_sequential(DIR, "x-other-lock-", None);
-        let client =
-            Arc::new(RefusesAtOnce { client: server.connect(LONG), has_ended: AtomicBool::new(false) });
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = Session::from_client(Arc::new(RefusesAtOnce(server.connect(LONG)))).unwrap();
         let guard = BlockingWriteLock::new(&session, "/locks/held").unwrap().lock().unwrap();
         let waiting = BlockingWriteLock::new(&session, DIR).unwrap();
         let waiter = thread::spawn(move || waiting.lock());
         eventually("the request waits", || server.children(DIR).len() == 2);
 
         let (release, blocked) = bounded::<()>(0);
+        let (blocks, is_blocked) = unbounded();
         let reacting = Reacting::with(move |record| {
             if record.args().to_string().starts_with("released") {
+                let _ = blocks.send(());
                 let _ = blocked.recv();
             }
         });
-        client.has_ended.store(true, Ordering::Relaxed);
         let releasing = thread::spawn(move || drop(guard));
         let ended = waiter.join().unwrap();
         assert!(matches!(ended, Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost(_))));
-        assert!(!releasing.is_finished(), "its logger blocks");
+        is_blocked.recv().unwrap();
         drop(release);
         releasing.join().unwrap();
         drop(reacting);

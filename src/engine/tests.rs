@@ -376,6 +376,7 @@ fn of_many_requests_that_begin_at_once_only_the_first_lists_the_queue() {
 
 #[test]
 fn request_behind_a_first_one_that_fails_lists_the_queue() {
+    let exclusive = Access::Exclusive(NamingScheme::Recipe);
     let mut engine = connected_engine();
     let ((first, enqueue), (second, create)) = (start(&mut engine), start(&mut engine));
     engine.input(NOW, |engine| engine.handle_reply(enqueue, Err(ZkError::NoAuth)));
@@ -387,6 +388,12 @@ fn request_behind_a_first_one_that_fails_lists_the_queue() {
     let children = Names::from_iter([&named(second, 1)]);
     engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(children))));
     assert_eq!(engine.place(second), Some(Place::Owner));
+    let _ = engine.input(NOW, |engine| engine.withdraw(second));
+    let (deletion, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
+    engine.input(NOW, |engine| engine.start(ParticipantId(1000), spec(exclusive), NOW));
+    let (_, call) = submitted(&mut engine);
+    assert!(call.listed_dir().is_some(), "the session has no request in the queue: {call:?}");
 }
 
 #[test]

@@ -125,15 +125,19 @@ impl Crew {
             let is_first_failure = !mem::replace(&mut queue.start_failed, true);
             (is_first_failure, is_last_resort, mem::replace(&mut queue.is_retry_set, true))
         };
+        if !is_last_resort && !is_retry_set {
+            self.set_retry();
+        }
+        // The logger may block, so the retry is set before.
         if is_first_failure {
             logging::error!("listeners are late, because a thread could not be started: {error}");
         }
         if is_last_resort {
-            return self.run();
+            self.run();
         }
-        if is_retry_set {
-            return;
-        }
+    }
+
+    fn set_retry(self: &Arc<Self>) {
         let shared = Arc::clone(self);
         let retry = move || {
             let mut queue = shared.queue.lock();
