@@ -173,6 +173,11 @@ pub(super) fn large_cases() -> Vec<Case> {
             three_of_two,
             Faults { withdrawals: 1, deletions: 1, ..NONE },
         ),
+        case(
+            "three of a session, a deletion",
+            [(0, EXCLUSIVE); 3],
+            Faults { withdrawals: 2, deletions: 1, ..NONE },
+        ),
         case("three of a session, a cut", [(0, EXCLUSIVE); 3], Faults { withdrawals: 1, cuts: 1, ..NONE }),
         case("reader and writer, a cut", [(0, READ), (1, WRITE)], Faults { deletions: 1, ..cut }),
         case(
