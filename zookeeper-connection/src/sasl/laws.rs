@@ -29,7 +29,10 @@ pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
                 answered.only("realm").unwrap_or("none")
             );
             assert_eq!(answered.only("username"), Some("a \"user\" \\ €"));
-            assert!(!String::from_utf8_lossy(&response).contains("secret"));
+            // The challenge may contain the password by chance, and the response repeats these two values.
+            let is_own = |name: &str| name != "nonce" && name != "realm";
+            let mut own = answered.iter().filter(|(name, _)| is_own(name));
+            assert!(own.all(|(_, value)| !value.contains("secret")));
         }
         SaslStep::Failed(_) => return,
         other => panic!("{other:?} in response to a challenge"),
@@ -65,6 +68,11 @@ mod tests {
         let sound = Just(",nonce=n,charset=utf-8,algorithm=md5-sess");
         let rest = prop_oneof![sound, Just("")];
         (prop::collection::vec(part, 0..6), rest).prop_map(|(parts, rest)| parts.join(",") + rest)
+    }
+
+    #[test]
+    fn challenge_may_contain_the_password_by_chance() {
+        check_tokens(b"realm=\"a secret\",nonce=secret,charset=utf-8,algorithm=md5-sess", b"");
     }
 
     proptest! {
