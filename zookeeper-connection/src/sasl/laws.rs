@@ -6,14 +6,17 @@ use super::directives::{Directives, quoted};
 use crate::machine::SaslStep;
 
 /// Checks the client's responses to two tokens in a row. A response repeats the values of the challenge unchanged, and
-/// contains no password. A proof that was made without knowing the password does not complete the exchange. Writing
-/// parsed directives and parsing them again yields the same directives.
+/// contains no password. No proof completes the exchanges of two different passwords. (A fuzzer learns the right proof
+/// for one of them, because it sees what texts are compared with.) Writing parsed directives and parsing them again
+/// yields the same directives.
 ///
 /// # Panics
 /// If a law is violated.
 pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
-    let login = SaslDigest { user: "a \"user\" \\ €".to_owned(), password: "secret".to_owned() };
-    let mut exchange = DigestMd5::new(login, "cnonce".to_owned());
+    let [mut exchange, mut with_another_password] = ["secret", "another"].map(|password| {
+        let login = SaslDigest { user: "a \"user\" \\ €".to_owned(), password: password.to_owned() };
+        DigestMd5::new(login, "cnonce".to_owned())
+    });
     check_directives(challenge);
     check_directives(proof);
     match exchange.step(challenge) {
@@ -37,11 +40,13 @@ pub fn check_tokens(challenge: &[u8], proof: &[u8]) {
         SaslStep::Failed(_) => return,
         other => panic!("{other:?} in response to a challenge"),
     }
-    match exchange.step(proof) {
-        SaslStep::Refused(_) | SaslStep::Failed(_) => {}
-        // Nobody guesses 128 bits.
+    with_another_password.step(challenge);
+    let are_complete = [exchange, with_another_password].map(|mut exchange| match exchange.step(proof) {
+        SaslStep::Complete => true,
+        SaslStep::Refused(_) | SaslStep::Failed(_) => false,
         other => panic!("{other:?} in response to a proof"),
-    }
+    });
+    assert_ne!(are_complete, [true, true]);
 }
 
 fn check_directives(text: &[u8]) {
