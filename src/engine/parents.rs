@@ -54,3 +54,52 @@ impl MissingParents {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The path and the mode of the next call.
+    fn next(missing: &MissingParents) -> (String, CreateMode) {
+        match missing.call().call {
+            Call::Create { path, mode, .. } => (path.to_string(), mode),
+            call => panic!("{call:?}"),
+        }
+    }
+
+    fn missing(mode: CreateMode) -> MissingParents {
+        MissingParents::of(&ZNodePath::parse("/a/b").unwrap(), &Arc::from([]), mode)
+    }
+
+    #[test]
+    fn parents_are_created_first_and_persistent() {
+        let mut creation = missing(CreateMode::Container);
+        assert_eq!(next(&creation), ("/a/b".to_owned(), CreateMode::Container));
+        assert_eq!(creation.answered::<()>(Err(ZkError::NoNode)), Ok(false));
+        assert_eq!(next(&creation), ("/a".to_owned(), CreateMode::Persistent));
+        assert_eq!(creation.answered::<()>(Err(ZkError::NodeExists)), Ok(false));
+        assert_eq!(next(&creation), ("/a/b".to_owned(), CreateMode::Container));
+        assert_eq!(creation.answered(Ok(())), Ok(true));
+    }
+
+    #[test]
+    fn container_becomes_persistent_on_a_server_without_containers() {
+        let refused = || Err::<(), _>(ZkError::Unimplemented);
+        let mut creation = missing(CreateMode::Container);
+        assert_eq!(creation.answered(refused()), Ok(false));
+        assert_eq!(next(&creation), ("/a/b".to_owned(), CreateMode::Persistent));
+        assert_eq!(creation.answered(refused()), Err(ZkError::Unimplemented));
+
+        let mut creation = missing(CreateMode::Container);
+        assert_eq!(creation.answered::<()>(Err(ZkError::NoNode)), Ok(false));
+        assert_eq!(creation.answered(refused()), Err(ZkError::Unimplemented), "a parent is no container");
+    }
+
+    #[test]
+    fn root_is_never_created() {
+        let mut creation = missing(CreateMode::Persistent);
+        assert_eq!(creation.answered::<()>(Err(ZkError::NoNode)), Ok(false));
+        assert_eq!(next(&creation).0, "/a");
+        assert_eq!(creation.answered::<()>(Err(ZkError::NoNode)), Err(ZkError::NoNode));
+    }
+}

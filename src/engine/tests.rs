@@ -397,6 +397,21 @@ fn request_behind_a_first_one_that_fails_lists_the_queue() {
 }
 
 #[test]
+fn read_for_a_request_that_has_ended_keeps_no_session_open() {
+    let mut engine = connected_engine();
+    let (waiter, create) = start(&mut engine);
+    assert!(!engine.is_idle());
+    joined(&mut engine, create, &named(waiter, 1), &["x-0-lock-0000000000", &named(waiter, 1)]);
+    let calls = all_submitted(&mut engine);
+    assert!(calls.iter().any(|(_, call)| matches!(call, Call::GetData { .. })), "{calls:?}");
+    assert_eq!(engine.census(), (1, 2), "it waits for the end of the znode ahead and of its own");
+    let _ = engine.input(NOW, |engine| engine.withdraw(waiter));
+    let (deletion, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
+    assert!(engine.is_idle(), "a read leaves no znode");
+}
+
+#[test]
 fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     let (mut engine, id) = owner(true);
     let removal = engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
@@ -556,7 +571,6 @@ fn submitted(engine: &mut Engine) -> (CallId, Call) {
     calls.remove(0)
 }
 
-/// Returns the id of the call that reads a znode.
 /// Returns the name of the znode that a request's first attempt makes.
 fn named(id: ParticipantId, sequence: i32) -> String {
     format!("{}{sequence:010}", Access::Exclusive(NamingScheme::Recipe).prefix(tag().guid(id.0, 0)))
@@ -567,6 +581,7 @@ fn deleted(calls: &[(CallId, Call)]) -> Vec<&str> {
     deletes.filter_map(Call::path).collect()
 }
 
+/// Returns the id of the call that reads a znode.
 fn look_at(calls: &[(CallId, Call)], znode: &str) -> CallId {
     let is_it = |call: &Call| matches!(call, Call::GetData { path, watch: true } if **path == *znode);
     calls.iter().find(|(_, call)| is_it(call)).unwrap_or_else(|| panic!("{calls:?}")).0

@@ -408,6 +408,18 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_waits_for_itself_is_named_however_many_locks_it_holds() {
+        let fixture = Fixture::new();
+        fixture.server.delete(&fixture.ahead);
+        let [first, second] = [(); 2].map(|()| lock(&fixture, "/lock", locking::exclusive));
+        let guard = first.lock().unwrap();
+        let other = |number| lock(&fixture, &format!("/other/{number}"), locking::exclusive).lock().unwrap();
+        let _others: Vec<LockGuard> = (0..20).map(other).collect();
+        let line = logged_in_a_wait_with(&fixture, &guard, &second, LONG);
+        assert!(line.starts_with("this thread waits for /lock, which it has acquired itself"), "{line}");
+    }
+
+    #[test]
     fn a_thread_that_has_polled_the_future_of_the_holder_is_not_named_in_the_log() {
         let fixture = Fixture::new();
         fixture.server.delete(&fixture.ahead);

@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use crate::client::{Acl, Permissions};
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
+    use crate::locks::locking::Released;
     use crate::tests::{eventually, in_background, next, replacing_session};
     use crate::{CancelToken, LossReason};
 
@@ -252,7 +253,7 @@ mod tests {
             assert_eq!(fixture.requests(), [1, 1, 1]);
             assert_eq!(fixture.dirs_of(SimOperation::Create), DIRS);
             if unlocked {
-                guard.unlock().unwrap();
+                assert_eq!(guard.unlock().unwrap(), Released::Deleted);
             } else {
                 drop(guard);
             }
@@ -344,6 +345,16 @@ mod tests {
             matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
             "{result:?}"
         );
+    }
+
+    #[test]
+    fn unlock_is_pending_during_an_outage() {
+        let fixture = Fixture::new();
+        let guard = fixture.lock().lock().unwrap();
+        fixture.client.disconnect();
+        assert_eq!(guard.unlock().unwrap(), Released::Pending);
+        fixture.client.reconnect();
+        fixture.await_requests([0, 0, 0]);
     }
 
     #[test]

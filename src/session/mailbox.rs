@@ -102,6 +102,17 @@ mod tests {
     }
 
     #[test]
+    fn items_wait_until_a_delivery_has_begun() {
+        let mailbox = Mailbox::new();
+        assert!(!mailbox.is_waiting());
+        mailbox.post(1);
+        mailbox.post(2);
+        assert!(mailbox.is_waiting());
+        mailbox.deliver(|_| assert!(!mailbox.is_waiting(), "the delivery under way takes all items"));
+        assert!(!mailbox.is_waiting());
+    }
+
+    #[test]
     fn mailbox_knows_whether_a_delivery_on_this_thread_is_the_caller() {
         let mailbox = Mailbox::new();
         mailbox.post(());

@@ -2,6 +2,11 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use super::deadline;
+use crate::fake::SimulatedZooKeeper;
+use crate::locks::{CohortLock, MultiLock, NamedLocks, ReadWriteLock, Semaphore};
+use crate::{BlockingWriteLock, Candidate, Session, WriteLock};
+
 #[test]
 fn glob_import_shadows_no_name_of_the_prelude() {
     #[allow(unused_imports, reason = "that this compiles is the test")]
@@ -82,4 +87,20 @@ fn shared_types_are_send_and_sync_and_unwind_safe() {
 fn reentrant_guard_is_sync_and_unwind_safe() {
     fn is_shared<T: Sync + UnwindSafe + RefUnwindSafe>() {}
     is_shared::<crate::locks::ReentrantGuard<'_>>();
+}
+
+#[test]
+fn every_lock_and_election_names_its_directory() {
+    let server = SimulatedZooKeeper::new();
+    let session = Session::from_client(server.connect(deadline())).unwrap();
+    let election = BlockingWriteLock::new(&session, "/locks/election").unwrap();
+    assert_eq!(election.dir(), "/locks/election");
+    assert_eq!(Candidate::keep_leading(election).unwrap().dir(), "/locks/election");
+    assert_eq!(WriteLock::new(&session, "/locks/a").unwrap().dir(), "/locks/a");
+    assert_eq!(CohortLock::new(&session, "/locks/b").unwrap().dir(), "/locks/b");
+    assert_eq!(ReadWriteLock::new(&session, "/locks/c").unwrap().dir(), "/locks/c");
+    assert_eq!(Semaphore::new(&session, "/locks/d", 1).unwrap().dir(), "/locks/d");
+    assert_eq!(NamedLocks::new(&session, "/locks").unwrap().dir("e").unwrap(), "/locks/e");
+    let several = MultiLock::new(&session, ["/locks/g", "/locks/f"]).unwrap();
+    assert_eq!(several.dirs().collect::<Vec<_>>(), ["/locks/f", "/locks/g"]);
 }

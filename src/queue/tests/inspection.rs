@@ -8,6 +8,7 @@ use crate::error::ZkError;
 use crate::fake::Effect;
 use crate::queue::reading::AT_ONCE;
 use crate::recipe::LockKind;
+use crate::tests::{Request, SteppedClient};
 use crate::{BlockingWriteLock, LockOptions, WriteLock};
 
 // ---- contenders
@@ -188,6 +189,29 @@ fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
         call.operation == SimOperation::GetData && call.path.starts_with(&format!("{DIR}/x-"))
     });
     assert_eq!(reads.count(), 1000);
+}
+
+#[test]
+fn reading_many_contenders_never_makes_more_calls_at_once_than_it_may() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    (0..40).for_each(|_| drop(zk.create_sequential(DIR, "x-other-lock-", None)));
+    let client = SteppedClient::new(zk.connect(LONG));
+    let session = Session::from_client(client.clone()).unwrap();
+    let directory = LockDirectory::new(&session, DIR).unwrap();
+    client.step_by_step();
+    let contenders = in_background(move || directory.contenders().unwrap().len());
+    eventually("the directory is listed", || client.requests() == 1);
+    client.move_all();
+    // As long as requests are left to read, each answer makes room for one more call.
+    for _ in AT_ONCE..40 {
+        eventually("all calls that may be made at once are made", || client.requests() >= AT_ONCE);
+        assert_eq!(client.requests(), AT_ONCE);
+        client.serve_until(Request::Other);
+        client.deliver();
+    }
+    client.hurry();
+    assert_eq!(next(&contenders), 40);
 }
 
 #[test]

@@ -354,6 +354,17 @@ fn close_without_contact_does_not_wait_for_the_server() {
 }
 
 #[test]
+fn random_numbers_are_between_0_and_1_and_differ() {
+    let session = Session::from_client(SimulatedZooKeeper::new().connect(TIMEOUT)).unwrap();
+    let drawn: Vec<f64> = (0..100).map(|_| session.core().random_unit()).collect();
+    assert!(drawn.iter().all(|number| (0.0..=1.0).contains(number)), "{drawn:?}");
+    assert!(
+        drawn.iter().any(|number| *number < 0.5) && drawn.iter().any(|number| *number > 0.5),
+        "{drawn:?}"
+    );
+}
+
+#[test]
 fn panicking_call_has_an_unknown_outcome() {
     let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
     let session = Session::from_client(client.clone()).unwrap();
@@ -453,7 +464,7 @@ impl ZooKeeperClient for RefusesAtOnce {
 }
 
 #[test]
-fn client_that_refuses_thousands_of_waiting_calls_uses_little_stack() {
+fn client_that_refuses_many_waiting_calls_uses_little_stack() {
     let client = Arc::new(RefusesAtOnce {
         simulated: SimulatedZooKeeper::new().connect(TIMEOUT),
         held: Mutex::default(),

@@ -266,6 +266,14 @@ mod tests {
         ] {
             assert_eq!(failure(challenge), ANOTHER_MECHANISM);
         }
+        for malformed in ["x", "=x", "x=", "x y=z", "x/y=z", "x=\"y", "x=\"y\\", "x=\"y\"z", "x=y z", "x=y=z"]
+        {
+            assert_eq!(
+                failure(format!("{CHALLENGE},{malformed}").as_bytes()),
+                ANOTHER_MECHANISM,
+                "{malformed}"
+            );
+        }
         let without = |text: &str, other: &str| failure(CHALLENGE.replace(text, other).as_bytes());
         assert!(without("md5-sess", "md5").contains("algorithm"));
         assert!(without("utf-8", "ebcdic").contains("charset"));

@@ -42,4 +42,15 @@ mod tests {
         assert_eq!(guids.len(), 1_000);
         assert!(guids.iter().all(|guid| guid.get_version() == Some(Version::Random)));
     }
+
+    #[test]
+    fn each_free_bit_is_set_in_half_of_the_guids() {
+        let of_version_and_variant = 0xf << 76 | 0x3 << 62;
+        let guids: Vec<u128> = (0..1_000).map(|_| new_guid().as_u128()).collect();
+        for bit in (0..128).map(|place| 1_u128 << place).filter(|bit| of_version_and_variant & bit == 0) {
+            let set = guids.iter().filter(|guid| *guid & bit != 0).count();
+            // Seven standard deviations to either side.
+            assert!((390..610).contains(&set), "{bit:x} is set in {set} of 1000");
+        }
+    }
 }

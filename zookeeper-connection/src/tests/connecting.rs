@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -196,6 +196,24 @@ fn name_service_that_hangs_or_fails_for_one_name_stops_no_other() {
         outcomes.iter().all(|outcome| error.contains(outcome))
     });
     drop(hold);
+}
+
+/// Such an attempt fails at once. If the connection noticed only that the time for it has passed, it would double this
+/// time with each attempt.
+#[test]
+fn name_without_an_address_is_soon_looked_up_again() {
+    let good = Server::start();
+    let address: SocketAddr = good.address().parse().unwrap();
+    let lookups = AtomicUsize::new(0);
+    let mut options = ConnectionOptions::new(LONG);
+    options.names = names(move |_| match lookups.fetch_add(1, Ordering::SeqCst) {
+        0 | 2 => Ok(Vec::new()),
+        1 | 3 => Err(io::Error::other("no such name")),
+        _ => Ok(vec![address]),
+    });
+    let begun = Instant::now();
+    connect_with("zk", &options).unwrap();
+    assert!(begun.elapsed() < deadline() / 10);
 }
 
 #[test]
