@@ -284,21 +284,24 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
     assert!(engine.is_idle(), "nothing is left");
 }
 
+/// Lets time pass until a sweep begins its next round. Returns the write with which the round begins.
+fn next_round(engine: &mut Engine, now: &mut Moment) -> CallId {
+    let due = engine.poll_deadline().filter(|due| due.since(*now) < Duration::from_secs(60));
+    *now = due.expect("a sweep that is put off has a deadline").max(*now);
+    engine.input(*now, |_| {});
+    let calls = all_submitted(engine);
+    let is_write = |call: &Call| call.path() == Some(crate::client::KEEP_ALIVE_PATH);
+    calls.iter().find(|(_, call)| is_write(call)).unwrap_or_else(|| panic!("{calls:?}")).0
+}
+
 #[test]
 fn a_sweep_whose_reply_is_lost_without_a_disconnect_begins_again() {
     let mut engine = connected_engine();
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
     let mut now = NOW;
     for _ in 0..3 {
-        let due = engine.poll_deadline().filter(|due| due.since(now) < Duration::from_secs(60));
-        now = now.max(due.expect("a sweep that is put off has a deadline"));
-        engine.input(now, |_| {});
-        let calls = all_submitted(&mut engine);
-        let (write, _) = calls
-            .iter()
-            .find(|(_, call)| call.path() == Some(crate::client::KEEP_ALIVE_PATH))
-            .unwrap_or_else(|| panic!("the round begins with a write: {calls:?}"));
-        engine.input(now, |engine| engine.handle_reply(*write, Err(ZkError::ConnectionLoss)));
+        let write = next_round(&mut engine, &mut now);
+        engine.input(now, |engine| engine.handle_reply(write, Err(ZkError::ConnectionLoss)));
     }
 }
 
@@ -306,18 +309,10 @@ fn a_sweep_whose_reply_is_lost_without_a_disconnect_begins_again() {
 fn a_sweep_that_fails_is_reported_once_for_each_error() {
     let mut engine = connected_engine();
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
-    let mut now = NOW;
-    let mut reported = Vec::new();
-    let errors = [ZkError::NoAuth, ZkError::NoAuth, ZkError::Throttled, ZkError::Throttled, ZkError::NoAuth];
-    for error in errors {
-        let due = engine.poll_deadline().filter(|due| due.since(now) < Duration::from_secs(60));
-        now = now.max(due.expect("a sweep that is put off has a deadline"));
-        engine.input(now, |_| {});
-        for (call, made) in all_submitted(&mut engine) {
-            if made.path() == Some(crate::client::KEEP_ALIVE_PATH) {
-                engine.input(now, |engine| engine.handle_reply(call, Err(ZkError::NoNode)));
-            }
-        }
+    let (mut now, mut reported) = (NOW, Vec::new());
+    for error in [ZkError::NoAuth, ZkError::NoAuth, ZkError::Throttled, ZkError::Throttled, ZkError::NoAuth] {
+        let write = next_round(&mut engine, &mut now);
+        engine.input(now, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
         let (list, _) = submitted(&mut engine);
         engine.input(now, |engine| engine.handle_reply(list, Err(error)));
         reported.extend(std::iter::from_fn(|| engine.poll_effect()).filter_map(|effect| match effect {

@@ -198,8 +198,8 @@ fn name_service_that_hangs_or_fails_for_one_name_stops_no_other() {
     drop(hold);
 }
 
-/// Such an attempt fails at once. If the connection noticed only that the time for it has passed, it would double this
-/// time with each attempt.
+/// An attempt without an address fails at once. If it ended only when its time had passed, that time would double with
+/// each attempt.
 #[test]
 fn name_without_an_address_is_soon_looked_up_again() {
     let good = Server::start();
