@@ -292,6 +292,7 @@ impl Connection {
             shared: Arc::clone(&shared),
             poll,
             resolver: Resolver::new(Arc::clone(&options.names), Arc::clone(&waker)),
+            authenticates: mechanism.is_some() || !options.credentials.is_empty(),
             authenticator: mechanism.map(|mechanism| Authenticator::new(mechanism, &waker)),
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]

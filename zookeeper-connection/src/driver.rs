@@ -75,6 +75,8 @@ pub(super) struct IoThread {
     pub(super) poll: Poll,
     pub(super) resolver: Resolver,
     pub(super) authenticator: Option<Authenticator>,
+    /// Whether the client presents credentials, or authenticates with SASL.
+    pub(super) authenticates: bool,
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
@@ -116,6 +118,16 @@ pub(super) struct ServerNotes {
 }
 
 impl ServerNotes {
+    /// Counts a ping. Returns `true` once: when it shows that the server is too far away for the session timeout.
+    fn shows_far_server(&mut self, round_trip: Duration, session_timeout: Duration) -> bool {
+        if self.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+            return false;
+        }
+        let is_slow = round_trip > session_timeout / MAX_ROUND_TRIP_DIVISOR;
+        self.slow_pings = if is_slow { self.slow_pings + 1 } else { 0 };
+        self.slow_pings == SLOW_PINGS_BEFORE_WARNING
+    }
+
     /// Returns whether the tick of the server with this grant is known. If the server's grant was different at the time
     /// of the probe, the server's configuration may have changed, so its tick counts as unknown.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
@@ -370,23 +382,7 @@ impl IoThread {
     fn open_to(&mut self, target: Destination, sasl: Option<Prepared>, number: u64) {
         // Connect without the mutex, because `security` takes it and may start a thread.
         let opened = self.connect(target, LINK);
-        let late = {
-            let mut io = self.shared.lock();
-            match opened {
-                Ok(transport) if io.link_number == number => {
-                    io.add_opening(transport, target, sasl);
-                    None
-                }
-                Err(why) if io.link_number == number => {
-                    io.opening_failed(target, why);
-                    None
-                }
-                late => late.ok(),
-            }
-        };
-        if let Some(late) = late {
-            late.close(self.poll.registry());
-        }
+        self.shared.lock().handle_opening(opened, target, sasl, number);
     }
 
     /// Begins to connect to an address.
@@ -496,14 +492,7 @@ impl IoThread {
     /// Logs a warning, once, if the server is too far away for the session timeout.
     fn note_round_trip(&mut self, time: Duration) {
         let session_timeout = self.shared.lock().status.granted.session_timeout;
-        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
-            return;
-        }
-        self.notes.slow_pings = match time > session_timeout / MAX_ROUND_TRIP_DIVISOR {
-            true => self.notes.slow_pings + 1,
-            false => 0,
-        };
-        if self.notes.slow_pings == SLOW_PINGS_BEFORE_WARNING {
+        if self.notes.shows_far_server(time, session_timeout) {
             logging::log!(
                 self.log_target,
                 Level::Warn,
@@ -545,7 +534,7 @@ impl IoThread {
 
     fn send_to(&self, sink: Option<EventSink>, event: ClientEvent) {
         if let Some(sink) = sink {
-            self.contain("the receiver of the events", || sink(event));
+            self.contain("the receiver of the events", move || sink(event));
         }
     }
 
@@ -622,8 +611,7 @@ impl IoThread {
         self.notes.unanswered += 1;
         match self.connect(target, PROBE) {
             Ok(transport) => {
-                let closes = self.authenticator.is_none();
-                self.notes.probe = Some(Probe::new(transport, deadline, closes));
+                self.notes.probe = Some(Probe::new(transport, deadline, !self.authenticates));
             }
             Err(_) => self.probe_again(now),
         }
@@ -670,5 +658,19 @@ impl IoThread {
                 "no ZooKeeper server was reached for {outage:.0?}; tried {outcomes}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_too_far_away_after_three_slow_pings_in_a_row() {
+        let (mut notes, session_timeout) = (ServerNotes::default(), Duration::from_secs(6));
+        let mut shows = |millis| notes.shows_far_server(Duration::from_millis(millis), session_timeout);
+        assert_eq!([1001, 1001, 1000, 1001, 1001].map(&mut shows), [false; 5]);
+        assert!(shows(1001));
+        assert!(!shows(1001), "the warning is not repeated");
     }
 }

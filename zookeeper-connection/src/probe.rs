@@ -53,8 +53,8 @@ pub(super) enum Progress {
 impl Probe {
     /// Creates a probe on a transport that is being opened. The probe ends at `deadline`.
     ///
-    /// `closes` must be `false` if the servers require authentication: they would refuse to close the session, and log
-    /// an error.
+    /// `closes` must be `false` if the servers may require authentication: they would refuse to close the session, and
+    /// log an error.
     pub(super) fn new(transport: Transport, deadline: Moment, closes: bool) -> Probe {
         let mut outgoing = Vec::new();
         let request = ConnectRequest {

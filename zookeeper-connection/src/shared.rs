@@ -378,8 +378,26 @@ impl Io {
         self.preparing.iter().any(|target| target.server == server)
     }
 
+    /// Handles the outcome of beginning to connect to an address, for the attempt with this number. Ignores it if that
+    /// attempt was given up meanwhile.
+    pub(super) fn handle_opening(
+        &mut self,
+        opened: Result<Transport, String>,
+        target: Destination,
+        sasl: Option<Prepared>,
+        number: u64,
+    ) {
+        let is_late = self.link_number != number;
+        match opened {
+            Ok(transport) if is_late => close(transport, self.poll.as_ref()),
+            Ok(transport) => self.add_opening(transport, target, sasl),
+            Err(_) if is_late => {}
+            Err(why) => self.opening_failed(target, why),
+        }
+    }
+
     /// Adds a transport that is being opened, with the SASL exchange prepared for it.
-    pub(super) fn add_opening(&mut self, transport: Transport, target: Destination, sasl: Option<Prepared>) {
+    fn add_opening(&mut self, transport: Transport, target: Destination, sasl: Option<Prepared>) {
         // With SASL, the attempt began when the first token was requested.
         if sasl.is_none() {
             self.begin_attempt();
@@ -641,6 +659,29 @@ mod tests {
         let mut received = received;
         received.sort_unstable();
         assert_eq!(received, [(0, true), (4 + 45, false)]);
+    }
+
+    /// The machine may give an attempt up while the I/O thread connects without the mutex. A transport of that attempt
+    /// could then serve the session beside one of the next attempt.
+    #[test]
+    fn late_outcome_of_an_attempt_that_was_given_up_is_ignored() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (poll, mut io) = io(&[listener.local_addr().unwrap().to_string()], Duration::from_secs(30));
+        let NextServer::Try(target) = io.next_server() else { panic!("an address is known") };
+        let number = io.link_number;
+        io.drop_link("given up");
+        let connect =
+            || Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
+        io.handle_opening(Ok(connect()), target, None, number);
+        assert!(!io.is_opening());
+        let (mut late, _) = listener.accept().unwrap();
+        late.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(late.read(&mut [0]).unwrap(), 0, "the late transport was closed");
+        io.handle_opening(Ok(connect()), target, None, io.link_number);
+        assert!(io.is_opening());
+        io.handle_opening(Err("too late".to_owned()), target, None, number);
+        assert!(!io.servers.outcomes().contains("too late"));
+        assert!(!io.machine.as_ref().unwrap().has_actions());
     }
 
     /// A KDC that does not answer must not hold up the servers whose tickets are known.

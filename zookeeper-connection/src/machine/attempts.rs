@@ -30,7 +30,7 @@ impl<C> Machine<C> {
         let Identity { id, password, seen_zxid, .. } = &self.identity;
         let request = ConnectRequest {
             last_zxid: *seen_zxid,
-            timeout_ms: i32::try_from(self.pacing.session_timeout.as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.pacing.session_timeout().as_millis()).unwrap_or(i32::MAX),
             session_id: *id,
             password: password.clone(),
             read_only: false,
@@ -73,9 +73,9 @@ impl<C> Machine<C> {
         if !is_new {
             // A timeout that is longer than an earlier grant never counts, because the leader may go back to the
             // earlier one. For example, a new leader uses the timeout that was granted when the session was created.
-            granted = granted.at_most(self.pacing.session_timeout);
+            granted = granted.at_most(self.pacing.session_timeout());
         }
-        self.pacing.session_timeout = granted.session_timeout;
+        self.pacing.granted(granted.session_timeout);
         self.last_heard = self.last_heard.max(now);
         if self.config.credentials.is_empty() && !self.config.sasl {
             self.serve(granted, now);

@@ -417,7 +417,7 @@ impl<C> Machine<C> {
     /// Handles the end of the transport, or the failure to open it.
     pub fn failed(&mut self, now: Moment) {
         if matches!(self.phase, Phase::Serving(_)) {
-            self.traffic.connection_closed(now, self.pacing.session_timeout);
+            self.traffic.connection_closed(now, self.pacing.session_timeout());
         }
         self.transport_gone(now);
     }
@@ -520,7 +520,7 @@ impl<C> Machine<C> {
             Phase::Greeting { give_up_at } => give_up_at,
             _ => now,
         };
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout).max(least));
+        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(least));
         self.fail_unsent(ZkError::SessionExpired);
     }
 

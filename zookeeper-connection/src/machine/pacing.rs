@@ -28,6 +28,10 @@ const GREETING_DIVISOR: u32 = 6;
 /// Before the first session timeout is granted, the requested one may be hours.
 const MAX_GREETING: Duration = Duration::from_secs(20);
 
+/// Before the first session timeout is granted, the requested one may be far shorter than any that the servers grant.
+/// An attempt that is given up just before its answer leaves a session behind.
+const MIN_BASE: Duration = Duration::from_secs(1);
+
 /// The times for opening and for the answer grow when servers are slow, up to this fraction of the session timeout.
 const MAX_ATTEMPT_DIVISOR: u32 = 2;
 
@@ -42,7 +46,9 @@ const MAX_PAUSE_DIVISOR: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Pacing {
     /// The session timeout to request. Once a server has granted one, the shortest granted so far.
-    pub(super) session_timeout: Duration,
+    session_timeout: Duration,
+    /// Whether a server has granted a session timeout.
+    is_granted: bool,
     addresses: u32,
     /// The number of failed attempts since a server last served the session for a while.
     failures: u32,
@@ -55,11 +61,22 @@ impl Pacing {
     pub(super) fn new(session_timeout: Duration, seed: u64) -> Pacing {
         Pacing {
             session_timeout,
+            is_granted: false,
             addresses: 1,
             failures: 0,
             timeouts: 0,
             random: fastrand::Rng::with_seed(seed),
         }
+    }
+
+    /// Notes the session timeout that a server has granted.
+    pub(super) fn granted(&mut self, session_timeout: Duration) {
+        self.session_timeout = session_timeout;
+        self.is_granted = true;
+    }
+
+    pub(super) fn session_timeout(&self) -> Duration {
+        self.session_timeout
     }
 
     pub(super) fn set_addresses(&mut self, count: usize) {
@@ -86,11 +103,16 @@ impl Pacing {
     }
 
     pub(super) fn opening_time(&self) -> Duration {
-        self.with_more_time((self.session_timeout / OPENING_DIVISOR).min(MAX_OPENING))
+        self.with_more_time((self.base() / OPENING_DIVISOR).min(MAX_OPENING))
     }
 
     pub(super) fn greeting_time(&self) -> Duration {
-        self.with_more_time((self.session_timeout / GREETING_DIVISOR).min(MAX_GREETING))
+        self.with_more_time((self.base() / GREETING_DIVISOR).min(MAX_GREETING))
+    }
+
+    /// The time from which the times of an attempt are derived.
+    fn base(&self) -> Duration {
+        if self.is_granted { self.session_timeout } else { self.session_timeout.max(MIN_BASE) }
     }
 
     /// Doubles the time whenever as many attempts have run out of time as there are servers, because then all servers
@@ -99,7 +121,7 @@ impl Pacing {
     /// answer.
     fn with_more_time(&self, time: Duration) -> Duration {
         let factor = 1 << (self.timeouts / self.addresses).min(4);
-        (time * factor).min(self.session_timeout / MAX_ATTEMPT_DIVISOR)
+        (time * factor).min(self.base() / MAX_ATTEMPT_DIVISOR)
     }
 
     /// Notes that an attempt has run out of time. The caller also counts the attempt as failed, with
@@ -194,6 +216,16 @@ mod tests {
     fn mute_server_is_not_awaited_for_hours_whatever_session_timeout_is_requested() {
         let pacing = Pacing::new(Duration::from_secs(24 * 3600), 7);
         assert_eq!((pacing.opening_time(), pacing.greeting_time()), (MAX_OPENING, MAX_GREETING));
+    }
+
+    #[test]
+    fn servers_have_time_to_answer_however_short_a_session_timeout_is_requested() {
+        let mut pacing = Pacing::new(Duration::ZERO, 7);
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (MIN_BASE / 8, MIN_BASE / 6));
+        (0..100).for_each(|_| pacing.time_was_short());
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (MIN_BASE / 2, MIN_BASE / 2));
+        pacing.granted(MIN_BASE / 2);
+        assert_eq!((pacing.opening_time(), pacing.greeting_time()), (MIN_BASE / 4, MIN_BASE / 4));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Service {
             return None;
         }
         // After an outage, the session may have ended, or may live on under the next leader. So the period starts anew.
-        if now.since(unserved.last) >= pacing.session_timeout {
+        if now.since(unserved.last) >= pacing.session_timeout() {
             (unserved.since, unserved.attempts) = (now, 1);
         }
         unserved.last = now;
@@ -102,7 +102,7 @@ impl Service {
         let all_servers = pacing.addresses().saturating_mul(2) - 1;
         let enough = if self.is_admitted { all_servers.max(MIN_REFUSALS) } else { all_servers };
         let all_refuse = unserved.refused_in_a_row >= enough && !self.misses_addresses;
-        let lasts = now.since(unserved.since) >= pacing.session_timeout && unserved.attempts >= all_servers;
+        let lasts = now.since(unserved.since) >= pacing.session_timeout() && unserved.attempts >= all_servers;
         let loss = if is_refused { unserved.loss } else { SessionLoss::Unserved };
         (all_refuse || lasts).then_some(loss)
     }

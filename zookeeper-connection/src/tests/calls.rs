@@ -1,5 +1,6 @@
 //! Calls and their replies.
 
+use std::convert::Infallible;
 use std::io::Read;
 use std::sync::Arc;
 use std::thread;
@@ -74,6 +75,25 @@ fn znodes_are_created_on_servers_before_3_5_after_one_lost_connection() {
     assert_eq!(enqueued, expected, "there is no metadata");
     let container = connection.create("/c", b"", &acl, CreateMode::Container);
     assert_eq!(container, Err(ZkError::Unimplemented));
+}
+
+/// The connection's thread may be busy with the outcome of another call.
+#[test]
+fn call_is_sent_by_the_calling_thread() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    let (sender, is_busy) = bounded(1);
+    let (release, released) = bounded::<Infallible>(0);
+    let keep_busy = Done::new(move |_| {
+        sender.send(()).unwrap();
+        let _ = released.recv();
+    });
+    connection.submit(Call::exists("/a", false).call, keep_busy);
+    next(&is_busy);
+    connection.submit(Call::exists("/b", false).call, Done::new(|_| ()));
+    let exists = Seen::Request("Exists(\"/b\")".to_owned());
+    eventually("the second call arrives", || server.seen.try_iter().any(|seen| seen == exists));
+    drop(release);
 }
 
 #[test]
@@ -282,6 +302,32 @@ fn panics_of_continuations_and_of_the_event_sink_end_nothing() {
         connection.submit(Call::exists("/a", false).call, done);
         connection.exists("/a", true).unwrap();
     }
+}
+
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+}
+
+/// The connection's thread drops a sink if another one was set during its last call.
+#[test]
+fn panic_in_the_drop_of_the_event_sink_ends_nothing() {
+    let server = Server::start();
+    let connection = connect(&server.address());
+    let (sender, is_called) = bounded(1);
+    let (release, released) = bounded::<Infallible>(0);
+    let dropped = PanicsOnDrop;
+    connection.subscribe(Arc::new(move |_| {
+        let _ = (&dropped, sender.try_send(()), released.recv());
+    }));
+    server.disconnect();
+    next(&is_called);
+    connection.subscribe(Arc::new(|_| ()));
+    drop(release);
+    eventually("the session goes on", || connection.exists("/a", false).is_ok());
 }
 
 #[test]

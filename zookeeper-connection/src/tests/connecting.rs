@@ -102,6 +102,20 @@ fn connecting_takes_no_longer_than_the_session_timeout() {
 }
 
 #[test]
+fn cancelled_connecting_ends_at_once() {
+    begin();
+    let (listener, address) = silent_server();
+    let servers = ConnectString::parse(&address).unwrap();
+    let (cancel, cancelled) = bounded(0);
+    let outcome = in_background(move || {
+        Connection::connect_unless(&servers, &ConnectionOptions::new(LONG), None, &cancelled).map(drop)
+    });
+    let _accepted = listener.accept().unwrap();
+    drop(cancel);
+    assert!(matches!(next(&outcome), Err(ConnectError::Cancelled { servers }) if servers == address));
+}
+
+#[test]
 fn one_good_server_is_enough() {
     let bad = Server::with(drop);
     let (_silent, silent) = silent_server();

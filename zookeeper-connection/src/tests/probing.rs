@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::server::{MIN_TIMEOUT_MS, SESSION, Server, accepted, answer};
 use super::*;
+use crate::Credential;
 use crate::Granted;
 use crate::Verbs;
 use crate::codec::{ConnectRequest, Control, Request};
@@ -54,22 +55,31 @@ fn report_delay_follows_from_the_servers_minimum_session_timeout() {
     }
 }
 
-#[test]
-fn session_of_the_probe_is_closed() {
+/// Returns whether a client with these credentials closes the session of its probe.
+fn closes_probe(credentials: Vec<Credential>) -> bool {
     let (sender, closed) = unbounded();
     let server = Server::with(move |mut client| {
         let request = ConnectRequest::decode(&client.read().unwrap()).unwrap();
         client.write(&accepted(request.timeout_ms.max(MIN_TIMEOUT_MS), SESSION));
         if request.timeout_ms == 1 {
-            let frame = client.read().unwrap();
-            sender.send(Request::decode(&frame).unwrap().1 == Request::Control(Control::Close)).unwrap();
-        } else {
-            client.answer_first_ping();
+            let closes = Request::Control(Control::Close);
+            sender
+                .send(client.read().is_some_and(|frame| Request::decode(&frame).unwrap().1 == closes))
+                .unwrap();
+            return;
         }
-        while client.read().is_some() {}
+        client.serve_accepted(|xid, request| (answer(xid, request), true));
     });
-    let _connection = connect(&server.address());
-    assert!(next(&closed));
+    let options = ConnectionOptions { credentials, ..ConnectionOptions::new(LONG) };
+    let _connection = connect_with(&server.address(), &options).unwrap();
+    next(&closed)
+}
+
+/// Servers that require authentication would refuse to close a session without credentials, and log an error.
+#[test]
+fn session_of_the_probe_is_closed_unless_the_servers_may_require_authentication() {
+    assert!(closes_probe(Vec::new()));
+    assert!(!closes_probe(vec![Credential { scheme: "digest".to_owned(), auth: b"user:secret".to_vec() }]));
 }
 
 #[test]

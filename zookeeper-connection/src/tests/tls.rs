@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use rustls::crypto::ring;
@@ -19,6 +20,7 @@ use crate::TlsConfig;
 use crate::Verbs;
 use crate::tests::certificates::{Authority, Files, Identity};
 use crate::tests::{eventually, in_background, logged_down_to, next};
+use crate::tls::TlsStream;
 
 fn roots(authority: &Authority) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -102,6 +104,23 @@ fn assert_refused(server: &Server, tls: &TlsConfig, why: &str) {
     error_in_some_time(Duration::from_millis(500), error, |error| {
         error.contains("zk1:2281 (") && error.contains(why)
     });
+}
+
+/// SIGPIPE ends a process in which it has its default effect.
+#[cfg(unix)]
+#[test]
+fn write_to_a_closed_connection_raises_no_signal() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let target = files.trusting(&authority).load("tls").unwrap().target("zk1").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let is_raised = Arc::default();
+    signal_hook::flag::register(signal_hook::consts::SIGPIPE, Arc::clone(&is_raised)).unwrap();
+    let handshake = TlsStream::new(target).unwrap().handshake(&mut mio::net::TcpStream::from_std(socket));
+    assert_eq!(handshake.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert!(!is_raised.load(Ordering::SeqCst));
 }
 
 #[test]

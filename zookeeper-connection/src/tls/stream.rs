@@ -74,7 +74,7 @@ impl TlsStream {
     /// Writes all encrypted bytes.
     fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         while self.connection.wants_write() {
-            self.connection.write_tls(socket)?;
+            self.connection.write_tls(&mut WithoutSignal(socket))?;
         }
         Ok(())
     }
@@ -90,6 +90,20 @@ impl TlsStream {
             return Err(invalid(error));
         }
         Ok(true)
+    }
+}
+
+/// Writes to a socket with `send` only, which raises no SIGPIPE if the server has closed the connection. A vectored
+/// write would raise it, and so end a process in which SIGPIPE has its default effect.
+struct WithoutSignal<'a>(&'a mut TcpStream);
+
+impl Write for WithoutSignal<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
