@@ -194,3 +194,32 @@ pub trait ZooKeeperClient: Send + Sync {
     /// `true`. No event is reported afterwards. The call may block. Idempotent.
     fn close(&self);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Defines only what has no default.
+    struct Plain;
+
+    impl ZooKeeperClient for Plain {
+        fn submit(&self, _call: Call, _done: Done) {}
+
+        fn subscribe(&self, _sink: EventSink) -> bool {
+            false
+        }
+
+        fn session_timeout(&self) -> Duration {
+            Duration::from_secs(30)
+        }
+
+        fn close(&self) {}
+    }
+
+    #[test]
+    fn defaults_promise_nothing_that_a_client_may_lack() {
+        assert!(!Plain.is_ordered() && !Plain.reports_pings());
+        assert_eq!(Plain.report_delay(), Granted::new(Duration::from_secs(30)).report_delay);
+        assert!(Plain.report_delay() > Duration::ZERO);
+    }
+}

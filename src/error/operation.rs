@@ -23,6 +23,7 @@ impl Operation {
     pub(crate) const LOCK: Operation = Operation { name: "lock", permission: "CREATE" };
     pub(crate) const UNLOCK: Operation = Operation { name: "unlock", permission: "DELETE" };
     pub(crate) const DOWNGRADE: Operation = Operation { name: "downgrade", permission: "CREATE" };
+    pub(crate) const LOOK_IN_DOWNGRADE: Operation = Operation { name: "downgrade", permission: "READ" };
     pub(crate) const REVOKE: Operation = Operation { name: "revoke", permission: "READ and WRITE" };
     pub(crate) const FENCE: Operation = Operation { name: "read the fencing token of", permission: "READ" };
 }

@@ -364,7 +364,7 @@ mod tests {
 
     // ---- a thread that waits for itself
 
-    const MOMENT: Duration = Duration::from_millis(999);
+    const SECOND: Duration = Duration::from_secs(1);
 
     /// Acquires the first lock, waits for the second for `time`, and returns what was logged at `warn` during
     /// the wait.
@@ -420,6 +420,17 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_soon_forgets_the_locks_that_it_has_released() {
+        let fixture = Fixture::new();
+        fixture.server.delete(&fixture.ahead);
+        let lock = lock(&fixture, "/lock", locking::exclusive);
+        for _ in 0..100 {
+            lock.lock().unwrap().unlock().unwrap();
+        }
+        assert!(held_here::noted() < 10, "{}", held_here::noted());
+    }
+
+    #[test]
     fn a_thread_that_has_polled_the_future_of_the_holder_is_not_named_in_the_log() {
         let fixture = Fixture::new();
         fixture.server.delete(&fixture.ahead);
@@ -461,7 +472,7 @@ mod tests {
     fn a_short_wait_is_not_named_in_the_log() {
         let fixture = Fixture::new();
         let [first, second] = [(); 2].map(|()| lock(&fixture, "/lock", locking::exclusive));
-        assert_eq!(logged_in_a_wait(&fixture, first, &second, MOMENT), "");
+        assert_eq!(logged_in_a_wait(&fixture, first, &second, SECOND), "");
     }
 
     #[test]

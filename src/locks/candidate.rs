@@ -134,6 +134,8 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
+            // A blocking logger must not delay the report of the end.
+            logging::defer_on_this_thread();
             // Panics are caught, so that whoever waits for the end is always woken.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));

@@ -29,6 +29,12 @@ pub(super) fn note(guard: &LockGuard) {
     });
 }
 
+/// Returns how many requests are noted for this thread.
+#[cfg(test)]
+pub(super) fn noted() -> usize {
+    HELD.with_borrow(Vec::len)
+}
+
 /// Notes the guard of a downgraded lock if this thread acquired the original lock.
 pub(super) fn note_downgrade(former: &Request, guard: &LockGuard) {
     let is_former = |request: &Weak<Request>| ptr::eq(request.as_ptr(), former);

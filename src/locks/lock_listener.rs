@@ -446,6 +446,14 @@ mod tests {
     }
 
     #[test]
+    fn listener_that_does_not_distinguish_a_loss_is_told_of_a_release() {
+        let counter = Arc::new(Counter::default());
+        let lock = lock_with(Arc::clone(&counter));
+        deliver(&lock, [LockEvent::Acquired, LockEvent::Lost(LossReason::NodeDeleted)]);
+        assert_eq!(counter.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
     fn listener_is_called_after_its_predecessor_panicked_on_drop() {
         let successor = Arc::new(Counter::default());
         let own = Arc::new(OnceLock::new());

@@ -29,9 +29,8 @@ use crate::request::Request;
 #[must_use = "a transaction changes nothing before it is returned from the closure of `commit`"]
 pub struct Transaction {
     operations: Vec<Op>,
-    /// Whether [`if_version`](Transaction::if_version) was called without an immediately preceding operation that
-    /// takes a version.
-    is_misused: bool,
+    /// The rule that a call of [`if_version`](Transaction::if_version) has broken.
+    broken_rule: Option<&'static str>,
 }
 
 impl Transaction {
@@ -78,15 +77,18 @@ impl Transaction {
 
     /// Makes the most recently added change conditional on a version.
     ///
-    /// The commit fails if the data of the znode does not have this version. A creation cannot be
-    /// conditional: after one, `if_version` makes the commit fail with
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
+    /// The commit fails if the data of the znode does not have this version. A creation cannot be conditional, and no
+    /// znode has the version -1, which means any version to a server. So after a creation, and with -1, `if_version`
+    /// makes the commit fail with [`InvalidArgument`](crate::ErrorReason::InvalidArgument).
     pub fn if_version(mut self, expected: i32) -> Transaction {
         match self.operations.last_mut() {
+            _ if expected == -1 => self.broken_rule = Some("if_version takes the version of a znode, not -1"),
             Some(Op::SetData { version, .. } | Op::Delete { version, .. } | Op::Check { version, .. }) => {
                 *version = Some(expected);
             }
-            Some(Op::Create { .. }) | None => self.is_misused = true,
+            Some(Op::Create { .. }) | None => {
+                self.broken_rule = Some("if_version must follow set_data, delete or check");
+            }
         }
         self
     }
@@ -100,8 +102,8 @@ impl Transaction {
         if self.operations.is_empty() {
             return Err(invalid("it is empty"));
         }
-        if self.is_misused {
-            return Err(invalid("if_version must follow set_data, delete or check"));
+        if let Some(rule) = self.broken_rule {
+            return Err(invalid(rule));
         }
         for operation in &self.operations {
             let path = ZNodePath::parse(operation.path())?;
@@ -213,7 +215,10 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: 
             Ok(())
         }
         Err(ZkError::NoNode) => Err(gone(request, znode, operation)),
-        Err(error) => Err(core.failure(operation, znode, error)),
+        Err(error) => {
+            let operation = Operation { permission: "READ and WRITE", ..operation };
+            Err(core.failure(operation, znode, error))
+        }
     }
 }
 

@@ -258,8 +258,10 @@ impl WriteLock {
     /// already deleted.
     ///
     /// Blocks until the server has deleted the znode. During an outage the call returns [`Released::Pending`] instead,
-    /// and so does every later call until the znode is deleted. Of several calls at the same time, at least one waits
-    /// for the deletion, and the others may return [`Released::Pending`].
+    /// and so does every later call until the znode is deleted. If the session ends before that, the server deletes the
+    /// znode at a time that this process does not learn, and later calls go on returning [`Released::Pending`]. Of
+    /// several calls at the same time, at least one waits for the deletion, and the others may return
+    /// [`Released::Pending`].
     ///
     /// # Errors
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),

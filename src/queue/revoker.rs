@@ -81,7 +81,7 @@ enum AskOutcome {
     /// The message is stored. `czxid`, the id of the transaction that created the znode, distinguishes this znode from
     /// a later one of the same name.
     Asked { czxid: i64 },
-    /// The request no longer exists.
+    /// The request no longer exists. If the reply to an earlier message was lost, the holder may have been asked.
     Gone,
     /// The znode is not a request.
     NoRequest,
@@ -145,7 +145,7 @@ impl Revoker {
     /// [`Forced`](Revocation::Forced).
     pub fn force_revocation_after(&self, path: &str, grace: Duration) -> Result<Revocation> {
         let znode = request_path(path)?;
-        let czxid = self.ask(&znode)?;
+        let Some(czxid) = self.ask(&znode)? else { return Ok(Revocation::Complied) };
         let core = self.support.session().core();
         let deletion_watch = DeletionWatch::begin(&core, &znode);
         core.wait(&[deletion_watch.deleted(), core.ended()], Some(core.now().after(grace)));
@@ -159,15 +159,19 @@ impl Revoker {
         self.delete(&znode, czxid)
     }
 
-    /// Asks the holder, and returns the id of the transaction that created the znode.
-    fn ask(&self, znode: &ZNodePath) -> Result<i64> {
-        let ask = || self.call(Operation::REVOKE, znode, |core| ask(core, znode));
-        let answer = self.support.retry(Operation::REVOKE, znode, ask)?;
+    /// Asks the holder, and returns the id of the transaction that created the znode. Returns `None` if the request has
+    /// ended after a message whose reply was lost.
+    fn ask(&self, znode: &ZNodePath) -> Result<Option<i64>> {
+        let mut reply_lost = false;
+        let answer = self.support.retry(Operation::REVOKE, znode, || {
+            self.call(Operation::REVOKE, znode, |core| ask(core, znode, &mut reply_lost))
+        })?;
         match answer {
             AskOutcome::Asked { czxid } => {
                 logging::info!("asked the holder of {znode} to release");
-                Ok(czxid)
+                Ok(Some(czxid))
             }
+            AskOutcome::Gone if reply_lost => Ok(None),
             AskOutcome::Gone => Err(LockError::of(ErrorReason::NoSuchRequest, Operation::REVOKE, znode)),
             AskOutcome::NoRequest => Err(LockError::not_a_lock_request(znode, "it belongs to no session")),
         }
@@ -206,7 +210,8 @@ fn request_path(path: &str) -> Result<ZNodePath> {
     }
 }
 
-fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
+/// Sends the message. Sets `reply_lost` if that itself fails.
+fn ask(core: &Arc<Core>, znode: &ZNodePath, reply_lost: &mut bool) -> ZkResult<AskOutcome> {
     // A lagging server may not know of the request yet. A write makes the server catch up.
     core.begin_to_write_nothing().wait(core)?;
     match core.ask(Call::exists(znode, false))? {
@@ -218,7 +223,10 @@ fn ask(core: &Arc<Core>, znode: &ZNodePath) -> ZkResult<AskOutcome> {
     match core.ask(Call::set_data(znode, revocation::message_for(znode.name()), None)) {
         Ok(stat) => Ok(AskOutcome::Asked { czxid: stat.czxid }),
         Err(ZkError::NoNode) => Ok(AskOutcome::Gone),
-        Err(error) => Err(error),
+        Err(error) => {
+            *reply_lost = true;
+            Err(error)
+        }
     }
 }
 

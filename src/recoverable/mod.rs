@@ -180,7 +180,7 @@ impl RecoverableZooKeeper {
 
     /// Deletes a znode.
     ///
-    /// With `Some(version)`, the znode is deleted only if its data has that version.
+    /// With `Some(version)`, the znode is deleted only if its data has that version. -1 means the same as `None`.
     ///
     /// # Errors
     /// - [`Server`](crate::ErrorReason::Server) with the server's answer: `NoNode`, `BadVersion`,
@@ -196,7 +196,7 @@ impl RecoverableZooKeeper {
 
     /// Replaces the data of a znode, and returns its new metadata.
     ///
-    /// With `Some(version)`, the data is replaced only if it has that version. With `None`, the call requires the
+    /// With `Some(version)`, the data is replaced only if it has that version. With `None` or -1, the call requires the
     /// version that it has read, and starts again immediately whenever another client has written in between. If the
     /// server hides the version, because READ is not granted, the call is sent once, without a version.
     ///

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Observer, Request, RequestSpec};
 use crate::client::{Call, CreateMode};
 use crate::engine::{ParticipantId, Place};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -67,15 +67,15 @@ impl Downgrade {
         match self.create_and_look() {
             Ok(Some(fencing_token)) => Ok(fencing_token),
             // The owner's znode is gone, perhaps with its directory, and the owner has not noticed yet.
-            Ok(None) | Err(ZkError::NoNode) => {
+            Ok(None) | Err((_, ZkError::NoNode)) => {
                 self.owner.znode_is_gone();
                 Err(not_owner(&self.owners_znode))
             }
-            Err(error) => Err(self.owner.core.failure(Operation::DOWNGRADE, &self.owners_znode, error)),
+            Err((operation, error)) => Err(self.owner.core.failure(operation, &self.owners_znode, error)),
         }
     }
 
-    fn create_and_look(self: &Arc<Self>) -> ZkResult<Option<i64>> {
+    fn create_and_look(self: &Arc<Self>) -> std::result::Result<Option<i64>, (Operation, ZkError)> {
         let RequestSpec { data, acl, .. } = &self.spec;
         let core = &self.owner.core;
         let connection = core.snapshot().connection;
@@ -85,12 +85,13 @@ impl Downgrade {
         // is known.
         if let Err(error) = core.begin_ask(create, Arc::clone(self)).wait(core) {
             core.create_failed(&self.spec.dir, error);
-            return Err(error);
+            return Err((Operation::DOWNGRADE, error));
         }
-        let seen = core.ask(Call::exists(&self.owners_znode, false))?;
+        let failed = |error| (Operation::LOOK_IN_DOWNGRADE, error);
+        let seen = core.ask(Call::exists(&self.owners_znode, false)).map_err(failed)?;
         if core.snapshot().connection != connection {
             // Contact was lost in between, so a server that lags behind may have answered the `exists` call.
-            return Err(ZkError::ConnectionLoss);
+            return Err(failed(ZkError::ConnectionLoss));
         }
         Ok(seen.map(|stat| stat.czxid))
     }

@@ -192,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn failure_that_the_waiting_caller_gets_is_no_warning() {
+        let how = Ending::Lost(LossReason::NodeDeleted);
+        for (place, expected) in [(Place::Unknown, Level::Debug), (Place::Owner, Level::Warn)] {
+            let ended = of_request(RequestEvent::Ended { place, how: how.clone(), time: Duration::ZERO });
+            assert_eq!(ended.level(), Some(expected));
+        }
+    }
+
+    #[test]
     fn cycles_of_a_lock_are_below_info_and_name_whom_they_wait_for() {
         let ahead = ZNodePath::parse("/locks/a/x-a-lock-0000000001").unwrap();
         let placed = of_request(RequestEvent::Placed { ahead: ahead.clone(), number_ahead: None });

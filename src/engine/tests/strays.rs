@@ -284,6 +284,19 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
     assert!(engine.is_idle(), "nothing is left");
 }
 
+/// Whoever waits until nothing is left of a request waits for its sweep, too.
+#[test]
+fn a_sweep_counts_as_a_participant_until_its_first_round_is_over() {
+    let mut engine = connected_engine();
+    engine.input(NOW, |engine| engine.commons.sweep(&path("/lock")));
+    assert_eq!(engine.census().0, 1);
+    let (write, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
+    let (list, _) = submitted(&mut engine);
+    engine.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::default()))));
+    assert_eq!(engine.census().0, 0);
+}
+
 /// Lets time pass until a sweep begins its next round. Returns the write with which the round begins.
 fn next_round(engine: &mut Engine, now: &mut Moment) -> CallId {
     let due = engine.poll_deadline().filter(|due| due.since(*now) < Duration::from_secs(60));

@@ -92,10 +92,11 @@ fn operation_that_fails_is_named_and_undoes_the_others() {
 fn transaction_that_cannot_be_right_is_refused() {
     let Held { zookeeper, guard, .. } = held();
     let own = guard.id().to_owned();
-    let wrong: [fn(Transaction, &str) -> Transaction; 5] = [
+    let wrong: [fn(Transaction, &str) -> Transaction; 6] = [
         |changes, _| changes,
         |changes, _| changes.if_version(0).set_data("/report", "new"),
         |changes, _| changes.create("/made", "new").if_version(0),
+        |changes, _| changes.set_data("/report", "new").if_version(-1),
         |changes, own| changes.set_data("/report", "new").delete(own),
         |changes, _| changes.set_data("/report", vec![0; 1 << 20]),
     ];

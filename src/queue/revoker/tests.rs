@@ -412,6 +412,25 @@ fn revocation_survives_a_lost_reply_at_any_step() {
     }
 }
 
+#[test]
+fn holder_that_releases_before_the_message_is_repeated_has_complied() {
+    for is_forced in [false, true] {
+        let fixture = Fixture::new();
+        let guard = fixture.guard();
+        let (client, revoker) = revoker(&fixture.zk);
+        let (gone, path, other_client) = (fixture.zk.clone(), guard.id().to_owned(), Arc::clone(&client));
+        client.after_next(SimOperation::Exists, move || {
+            other_client.fail_next(SimOperation::SetData, Effect::After, ZkError::ConnectionLoss);
+            other_client.before_next(SimOperation::Exists, move || gone.delete(&path));
+        });
+        let revoked = match is_forced {
+            true => revoker.force_revocation_after(guard.id(), LONG).unwrap(),
+            false => revoker.request_revocation(guard.id()).map(|()| Revocation::Complied).unwrap(),
+        };
+        assert_eq!((revoked, client.pending_faults()), (Revocation::Complied, 0));
+    }
+}
+
 /// Only a lost reply to the deletion itself leaves open who has deleted the znode.
 #[test]
 fn release_before_a_deletion_was_sent_is_complied() {

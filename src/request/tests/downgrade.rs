@@ -165,14 +165,16 @@ fn failed_downgrade_keeps_the_writer() {
 
 #[test]
 fn refused_downgrade_names_the_permission_and_keeps_the_writer() {
-    let (downgrade, writer) = DowngradeFixture::new();
-    downgrade.fixture.client.fail_next(SimOperation::Create, Effect::Before, ZkError::NoAuth);
-    let failed = writer.downgrade().unwrap_err();
-    assert!(failed.error.is_access_denied() && failed.to_string().contains("CREATE"), "{failed}");
-    let writer = failed.guard;
-    assert!(writer.is_owner());
-    writer.unlock().unwrap();
-    eventually("the next writer owns", || downgrade.next.is_owner());
+    for (step, permission) in [(SimOperation::Create, "CREATE"), (SimOperation::Exists, "READ")] {
+        let (downgrade, writer) = DowngradeFixture::new();
+        downgrade.fixture.client.fail_next(step, Effect::Before, ZkError::NoAuth);
+        let failed = writer.downgrade().unwrap_err();
+        assert!(failed.error.is_access_denied() && failed.to_string().contains(permission), "{failed}");
+        let writer = failed.guard;
+        assert!(writer.is_owner());
+        writer.unlock().unwrap();
+        eventually("the next writer owns", || downgrade.next.is_owner());
+    }
 }
 
 #[test]
