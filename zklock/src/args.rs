@@ -145,8 +145,9 @@ When the lock is lost:
   If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
   lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). A command that
   has changed its user, such as sudo, also runs on.
-  If zklock alone is suspended (SIGSTOP, a frozen container) for longer than the lease, the command runs on
-  without the lock. A command that writes to a shared resource should therefore send its fencing token along.
+  If zklock alone is suspended (SIGSTOP) for longer than the lease, the command runs on without the lock. If
+  both are (a frozen container), the command may run for a moment before zklock ends it. A command that
+  writes to a shared resource should therefore send its fencing token along.
 
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
@@ -159,7 +160,8 @@ What is ended:
   reports this and waits until the command ends. Run 'sudo zklock run ...' instead.
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
-  If the command ends while the lock is held, its background processes continue without the lock. If a
+  If the command ends while the lock is held, its background processes continue without the lock. Without
+  --wait, setsid starts such a process and ends at once: use 'zklock run DIR -- setsid --wait COMMAND'. If a
   forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal or are outside the
   process group continue.
 
@@ -270,9 +272,11 @@ The key:
   date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
   crontab, write a backslash before each %. Schedule the job at least a few minutes before or after the key
   changes, because the clocks of the machines differ.
-  By default, a key is done when the command begins, even if the command then fails. With --until-success, the
-  key is done when the command has ended with code 0. Until then, the next call tries again, even if this
-  machine fails. All calls for a key must agree on --until-success.
+  By default, a key is done just before the command begins, even if the command then fails or, rarely, cannot
+  begin (a missing interpreter, a signal). With --until-success, the key is done when the command has ended
+  with code 0. Until then, the next call tries again, even if this machine fails. All calls for a key must
+  agree on --until-success.
+  On a machine that lacks the command, zklock exits without looking at the key.
 
 Exit codes:
   The exit code of the command, or

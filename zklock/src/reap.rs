@@ -7,7 +7,7 @@ use zookeeper_recipes_lock::recipe::LockKind;
 use crate::args::ReapArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{one_line, print};
 use crate::queue;
 use crate::spans::show_duration;
 use crate::stderr::complain;
@@ -26,8 +26,9 @@ pub(crate) fn reap(connection: &ConnectionArgs, args: &ReapArgs) -> Result<u8, F
         return Ok(0);
     }
     let done = if args.yes { "deleted" } else { "would delete" };
-    let lines =
-        requests.iter().map(|request| format!("{done}  {}  {}\n", queue::line(request), request.path));
+    let lines = requests
+        .iter()
+        .map(|request| format!("{done}  {}  {}\n", queue::line(request), one_line(&request.path)));
     print(&lines.collect::<String>())?;
     if !args.yes {
         complain("nothing was deleted; --yes deletes these requests");

@@ -4,6 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 
+/// The longest number of a time, in digits. Sums of longer numbers could exceed what [`Duration`] represents.
+const MAX_DIGITS: usize = 12;
+
 /// The units of a time. Full spellings such as `seconds` are refused.
 const UNITS: [&str; 6] = ["ms", "s", "m", "h", "d", "w"];
 
@@ -12,6 +15,10 @@ const UNITS: [&str; 6] = ["ms", "s", "m", "h", "d", "w"];
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
+    }
+    let mut numbers = text.split(|character: char| !character.is_ascii_digit());
+    if numbers.any(|digits| digits.len() > MAX_DIGITS) {
+        return Err(format!("a number with units has at most {MAX_DIGITS} digits"));
     }
     let units = text.split(|character: char| !character.is_alphabetic()).filter(|unit| !unit.is_empty());
     if let Some(unit) = units.into_iter().find(|unit| !UNITS.contains(unit)) {
@@ -90,6 +97,8 @@ mod tests {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
+        assert!(parse_duration("18446744073709551615s 1000ms").is_err());
+        assert!(parse_duration(&"999999999999w ".repeat(40)).is_err());
     }
 
     #[test]

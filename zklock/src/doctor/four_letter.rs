@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::output::printable;
+
 /// The time for one word, from the connection to the end of the answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_ANSWER: usize = 64 * 1024;
@@ -50,7 +52,7 @@ fn ask(address: SocketAddr, word: &str, timeout: Duration) -> io::Result<String>
 impl Status {
     fn parse(srvr: &str, conf: &str) -> Status {
         let find = |answer: &str, name: &str| {
-            answer.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+            answer.lines().find_map(|line| Some(printable(line.strip_prefix(name)?.trim())))
         };
         let version = find(srvr, "Zookeeper version:");
         // The commit and the build date follow the version.
@@ -96,6 +98,13 @@ mod tests {
         assert_eq!(status.mode.as_deref(), Some("follower"));
         assert_eq!(status.tick, Some(Duration::from_secs(2)));
         assert_eq!(status.min_session_timeout, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn answer_cannot_control_the_terminal() {
+        let status = Status::parse("Zookeeper version: \x1b[2J-\nMode: \x1b]0;\x07\n", "");
+        assert_eq!(status.version.as_deref(), Some("\\u{1b}[2J"));
+        assert_eq!(status.mode.as_deref(), Some("\\u{1b}]0;\\u{7}"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::args::DoctorArgs;
 use crate::connection::{ConnectionArgs, servers_of};
 use crate::failure::{DENIED, Failure, NO_DIRECTORY, NO_LOCK, SYSTEM, UNAVAILABLE, WARNINGS, describe};
 use crate::json;
-use crate::output::{Table, print};
+use crate::output::{Table, one_line, print};
 use crate::queue;
 use crate::spans::show_duration;
 
@@ -266,7 +266,8 @@ impl Findings {
         }
         let is_unknown = |request: &&LockInfo| request.kind == LockKind::Other && !request.is_persistent;
         for request in queue.iter().filter(is_unknown) {
-            self.warn(format!("{} counts as a request, but no known library uses such a name", request.path));
+            let path = one_line(&request.path);
+            self.warn(format!("{path} counts as a request, but no known library uses such a name"));
         }
         Ok(())
     }

@@ -120,7 +120,7 @@ impl Descendants {
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
-    /// Waits for adopted processes that have ended, so they do not stay zombies. Does not block.
+    /// Waits for all children that have ended, so they do not stay zombies. Does not block.
     pub(super) fn reap(&self, command: Pid) {
         if self.has_child_ended.swap(false, Ordering::SeqCst) {
             // This fails only if /proc cannot be read. The zombies disappear with this process.
@@ -132,7 +132,7 @@ impl Descendants {
     fn reap_children(&self, command: Pid) -> io::Result<()> {
         let proc = Proc::open()?;
         for entry in Scan::new()?.entries {
-            if entry.parent == proc.me && !entry.is_running() && !self.others.contains(&entry.identity()) {
+            if entry.parent == proc.me && !entry.is_running() {
                 if let Some(child) =
                     proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command)
                 {

@@ -237,7 +237,7 @@ fn lock_and_run(
     // Requests for permits have their own names, whatever the naming scheme.
     let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
     drop(others.as_ref().map(Others::look));
-    let Ended { end, lost } =
+    let Ended { end, lost, .. } =
         supervise(session, held.guard(), held.fencing_token()?, &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
         // Requests that joined while the command ran may have held the lock at the same time.
@@ -284,7 +284,7 @@ fn supervise(
 ) -> Result<Ended, Failed> {
     if !Supervision::may_start(session, guard, args.grace) {
         complain("the lock is lost, or about to be; the command is not started");
-        return Ok(Ended { end: Ok(LOST.into()), lost: true });
+        return Ok(Ended::without_the_lock());
     }
     // clap requires at least one argument.
     let (program, arguments) = args.command.split_first().ok_or_else(failed_thread)?;
@@ -301,7 +301,7 @@ fn supervise(
         Err(error) => {
             let failure = not_started(program, &error);
             failure.report();
-            return Ok(Ended { end: Ok(failure.code.into()), lost: false });
+            return Ok(Ended { end: Ok(failure.code.into()), lost: false, has_begun: false });
         }
     };
     let supervision = Supervision::new(session, guard, child, args.grace, args.stopped_for);

@@ -24,6 +24,11 @@ const MAX_KEY: usize = 255;
 
 pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, Failure> {
     let key = key_of(args)?;
+    // A command that cannot be started must neither use up the key nor hold its lock, not even for a moment: another
+    // machine that comes in that moment would not run the command either.
+    if let Some(program) = args.command.command.first() {
+        platform::check_program(program).map_err(|error| not_started(program, &error))?;
+    }
     let (builder, signals) = begin(connection, &args.dir)?;
     let explained = |failed: Failed| failed.explain(connection, &args.dir);
     let session = match connect(builder, connection.wait(), &signals).map_err(explained)? {
@@ -45,13 +50,7 @@ fn key_of(args: &OnceArgs) -> Result<String, Failure> {
 }
 
 fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32>) -> Result<End, Failed> {
-    let cannot_start = args.command.command.first().and_then(|program| {
-        let error = platform::check_program(program).err()?;
-        Some(not_started(program, &error))
-    });
-    // A command that cannot be started must not use up the key, so the key must not be marked first.
-    let marks_last = args.until_success || cannot_start.is_some();
-    let repeat = if marks_last { Repeat::UntilSuccess } else { Repeat::Never };
+    let repeat = if args.until_success { Repeat::UntilSuccess } else { Repeat::Never };
     let mut options = LockOptions::new();
     if let Some(data) = &args.data {
         options = options.data(data.as_bytes());
@@ -60,15 +59,15 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
     let Signals { forwarded, progress } = Signals::forward(session.clone(), signals)?;
     let outcome = once.run(key, |guard: &LockGuard| {
         if progress.is_decided.swap(true, Ordering::SeqCst) {
-            return Err(Ok(Ended { end: Ok(LOST.into()), lost: true }));
-        }
-        if let Some(failure) = &cannot_start {
-            failure.report();
-            return Err(Ok(Ended { end: Ok(failure.code.into()), lost: false }));
+            return Err(Ok(Ended::without_the_lock()));
         }
         let token = guard.fencing_token().map_err(|error| Err(Failed::Lock(error)))?;
-        match supervise(session, guard, Some(token), &args.command, &forwarded) {
-            Ok(Ended { end: Ok(end), lost: false }) if end.code == 0 => Ok(end),
+        let ended = supervise(session, guard, Some(token), &args.command, &forwarded);
+        if repeat == Repeat::Never && matches!(ended, Ok(Ended { has_begun: false, .. })) {
+            unmark(key, guard);
+        }
+        match ended {
+            Ok(Ended { end: Ok(end), lost: false, .. }) if end.code == 0 => Ok(end),
             other => Err(other),
         }
     });
@@ -98,6 +97,15 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
         }
     }
     Ok(end)
+}
+
+/// Deletes the marker of a key whose command has not begun. The lock is still held, or the deletion fails: later, the
+/// marker could be that of another machine.
+fn unmark(key: &str, guard: &LockGuard) {
+    let dir = guard.id().rsplit_once('/').map_or("", |(dir, _)| dir);
+    if let Err(error) = guard.commit(|changes| changes.delete(&format!("{dir}/done"))) {
+        complain(&format!("the command has not run, but '{key}' may count as done: {error}"));
+    }
 }
 
 /// The handling of signals. Before the command begins, a signal ends the program. After that, signals are forwarded to

@@ -9,6 +9,7 @@ use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 use super::lease::{EndTimes, KillTime, Settling, Verdict};
 use super::platform::{self, Child};
 use super::shown;
+use crate::failure::LOST;
 use crate::spans::show_duration;
 use crate::stderr::complain;
 
@@ -92,6 +93,15 @@ pub(super) struct Ended {
     pub(super) end: io::Result<End>,
     /// Whether the lock was lost, or was about to be.
     pub(super) lost: bool,
+    /// Whether anything of the command may have run.
+    pub(super) has_begun: bool,
+}
+
+impl Ended {
+    /// The result if the lock was lost, or about to be, before the command began.
+    pub(super) fn without_the_lock() -> Ended {
+        Ended { end: Ok(LOST.into()), lost: true, has_begun: false }
+    }
 }
 
 impl<'a> Supervision<'a> {
@@ -136,7 +146,10 @@ impl<'a> Supervision<'a> {
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
         let failure = loop {
-            self.child.reap();
+            if !self.is_ending() {
+                // Looking for adopted processes takes time, which a command that must end may not have.
+                self.child.reap();
+            }
             let wait = self.check();
             select! {
                 recv(changes) -> change => match change {
@@ -177,7 +190,7 @@ impl<'a> Supervision<'a> {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
-        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost }
+        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun: true }
     }
 
     fn handle_signal(&mut self, signal: i32) {

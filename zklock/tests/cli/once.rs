@@ -1,10 +1,11 @@
 //! `zklock once`.
 
 use std::fs;
+use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::program::{Ended, Fixture, Program, file, zklock};
+use crate::program::{Ended, Fixture, Program, command, file, zklock};
 use crate::support::wait::eventually;
 
 impl Fixture {
@@ -35,19 +36,47 @@ fn command_runs_once_for_a_key() {
     fixture.once(&["--key", "b"], "echo ran").end().assert_code_and_out(0, "ran\n");
 }
 
-/// A command that cannot be started was not run, so its key is not used up.
+/// A machine without the command uses up no key, and never keeps another machine from running the command.
 #[test]
-fn command_that_cannot_be_started_uses_up_no_key() {
+fn command_that_cannot_be_started_is_found_out_without_a_server() {
     let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
     let script = file(files.path(), "script", "#!/bin/sh\n");
     for (program, code) in [("no-such-program", 127), ("./no-such-program", 127), (&*script, 126), ("/", 126)]
     {
-        let args = ["once", "--max-tick", "500ms", "--key", "a", &fixture.dir, "--", program];
-        Program::start(fixture.server, &args).end().assert_failed(code, program);
+        let args = ["once", "--key", "a", &fixture.dir, "--", program];
+        Program::spawn(command("127.0.0.1:1", &args)).end().assert_failed(code, program);
     }
     fixture.once(&["--key", "a"], "echo ran").end().assert_code_and_out(0, "ran\n");
-    let args = ["once", "--max-tick", "500ms", "--key", "a", &fixture.dir, "--", "./no-such-program"];
-    Program::start(fixture.server, &args).end().assert_failed(79, "was run by");
+}
+
+/// With some of these limits, the command cannot be started after its key was marked.
+#[cfg(target_os = "linux")]
+#[test]
+fn command_that_lacks_descriptors_uses_up_no_key() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let mut codes = Vec::new();
+    for limit in 3..24 {
+        let key = format!("limit {limit}");
+        let limited = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            &limited,
+            env!("CARGO_BIN_EXE_zklock"),
+            "once",
+            "--max-tick",
+            "500ms",
+            "-c",
+            &connect,
+        ]);
+        shell.args(["--key", &key, &fixture.dir, "--", "true"]);
+        let code = Program::spawn(shell).end().code;
+        let again = fixture.once(&["--key", &key], "true").end();
+        assert_eq!(again.code, if code == 0 { 79 } else { 0 }, "{limit}: {code}, {again:?}");
+        codes.push(code);
+    }
+    assert!(codes.contains(&70) && codes.contains(&0), "{codes:?}");
 }
 
 #[test]
