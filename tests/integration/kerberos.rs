@@ -188,6 +188,20 @@ fn missing_ticket_is_an_error_in_time_and_a_later_one_is_used() {
 }
 
 #[test]
+fn client_uses_the_tickets_of_its_principal_only() {
+    in_a_realm("client_uses_the_tickets_of_its_principal_only", |realm| {
+        let server = Server::published(&realm.options().require_sasl());
+        realm.log_in("app");
+        let builder_for = |principal: &str| {
+            builder(&server.connect_string()).kerberos(KerberosConfig::new().principal(principal))
+        };
+        assert_locks(&builder_for("app").connect().unwrap());
+        let error = connect_error(builder_for("another"));
+        assert_eq!(error.reason(), ErrorReason::NoServer, "{error:?}");
+    });
+}
+
+#[test]
 fn lock_outlives_its_ticket_but_not_the_connection() {
     in_a_realm("lock_outlives_its_ticket_but_not_the_connection", |realm| {
         let server = Server::published(&realm.options());
