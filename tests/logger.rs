@@ -375,27 +375,6 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
     });
 }
 
-#[test]
-fn logger_that_blocks_does_not_hold_up_the_end_of_a_candidate() {
-    within_the_deadline(|| {
-        let server = SimulatedZooKeeper::new();
-        let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
-        let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, DIR).unwrap()).unwrap();
-        assert!(candidate.wait_until_leader(LONG).is_some());
-        let (release, blocked) = bounded::<()>(0);
-        let reacting = Reacting::with(move |record| {
-            if record.args().to_string().starts_with("the candidate for") {
-                let _ = blocked.recv();
-            }
-        });
-        client.expire();
-        assert!(candidate.wait(LONG));
-        assert!(candidate.error().is_some());
-        drop((release, reacting));
-    });
-}
-
 /// A client that refuses deletions on the thread that submits them, because its session has ended. It does not report
 /// the end.
 struct RefusesAtOnce(Arc<SimulatedClient>);

@@ -134,8 +134,6 @@ impl Candidate {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
         let (of_tasks, waking) = (end.latch().clone(), Arc::clone(&runtime));
         let body = Box::new(move || {
-            // A blocking logger must not delay the report of the end.
-            logging::defer_on_this_thread();
             // Panics are caught, so that whoever waits for the end is always woken.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
@@ -249,7 +247,8 @@ impl Candidate {
     /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
     /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends
     /// immediately, and its znode is deleted in the background. A candidate also ends after an
-    /// [error](Candidate::error). In a forked child, the call returns `false` immediately.
+    /// [error](Candidate::error), which is logged before the call returns: so if the application's logger blocks, the
+    /// call does, too. In a forked child, the call returns `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }

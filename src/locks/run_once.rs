@@ -294,12 +294,16 @@ impl RunOnce {
     /// Returns what a marker means: the job is done, unless the marker was written before the job and its writer still
     /// holds the lock.
     fn outcome_of<T, E>(&self, key: &Key, marker: &Marker) -> Result<RunOutcome<T, E>> {
-        let is_running =
-            marker.state == MarkerState::Begun && self.stat(&key.dir.child(&marker.id))?.is_some();
-        Ok(match is_running {
-            true => RunOutcome::InProgress,
-            false => RunOutcome::AlreadyDone { by: marker.by.clone(), at: marker.at },
-        })
+        if marker.state == MarkerState::Begun {
+            if self.stat(&key.dir.child(&marker.id))?.is_some() {
+                return Ok(RunOutcome::InProgress);
+            }
+            // A writer whose job could not begin may have deleted the marker before it released the lock.
+            if self.read_latest(key)?.is_none_or(|present| present.czxid != marker.czxid) {
+                return Ok(RunOutcome::InProgress);
+            }
+        }
+        Ok(RunOutcome::AlreadyDone { by: marker.by.clone(), at: marker.at })
     }
 
     /// Forgets that the job has run for a key, so that it can run again.

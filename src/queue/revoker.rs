@@ -121,7 +121,8 @@ impl Revoker {
     ///   [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): the holder may or
     ///   may not have been asked.
     pub fn request_revocation(&self, path: &str) -> Result<()> {
-        self.ask(&request_path(path)?).map(drop)
+        let znode = request_path(path)?;
+        self.ask(&znode)?.map(drop).ok_or_else(|| no_such_request(&znode))
     }
 
     /// Asks the holder to release the lock, and deletes its request if it does not comply.
@@ -160,7 +161,7 @@ impl Revoker {
     }
 
     /// Asks the holder, and returns the id of the transaction that created the znode. Returns `None` if the request has
-    /// ended after a message whose reply was lost.
+    /// ended after a message that may have been sent.
     fn ask(&self, znode: &ZNodePath) -> Result<Option<i64>> {
         let mut reply_lost = false;
         let answer = self.support.retry(Operation::REVOKE, znode, || {
@@ -172,7 +173,7 @@ impl Revoker {
                 Ok(Some(czxid))
             }
             AskOutcome::Gone if reply_lost => Ok(None),
-            AskOutcome::Gone => Err(LockError::of(ErrorReason::NoSuchRequest, Operation::REVOKE, znode)),
+            AskOutcome::Gone => Err(no_such_request(znode)),
             AskOutcome::NoRequest => Err(LockError::not_a_lock_request(znode, "it belongs to no session")),
         }
     }
@@ -208,6 +209,10 @@ fn request_path(path: &str) -> Result<ZNodePath> {
         Some(_) => Ok(znode),
         None => Err(LockError::not_a_lock_request(&znode, "its name does not end in a sequence number")),
     }
+}
+
+fn no_such_request(znode: &ZNodePath) -> LockError {
+    LockError::of(ErrorReason::NoSuchRequest, Operation::REVOKE, znode)
 }
 
 /// Sends the message. Sets `reply_lost` if that itself fails.

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 
-/// The longest number of a time, in digits. Sums of longer numbers could exceed what [`Duration`] represents.
+/// The longest text of a time, and the longest number in it. What is longer could exceed what [`Duration`] represents.
+const MAX_LENGTH: usize = 64;
 const MAX_DIGITS: usize = 12;
 
 /// The units of a time. Full spellings such as `seconds` are refused.
@@ -16,9 +17,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
-    let mut numbers = text.split(|character: char| !character.is_ascii_digit());
-    if numbers.any(|digits| digits.len() > MAX_DIGITS) {
-        return Err(format!("a number with units has at most {MAX_DIGITS} digits"));
+    // Whitespace may stand within a number.
+    let mut numbers = text.split(|character: char| !character.is_ascii_digit() && !character.is_whitespace());
+    let is_long = |number: &str| number.chars().filter(char::is_ascii_digit).count() > MAX_DIGITS;
+    if text.len() > MAX_LENGTH || numbers.any(is_long) {
+        return Err("this time is too long".to_owned());
     }
     let units = text.split(|character: char| !character.is_alphabetic()).filter(|unit| !unit.is_empty());
     if let Some(unit) = units.into_iter().find(|unit| !UNITS.contains(unit)) {
@@ -97,7 +100,10 @@ mod tests {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
-        assert!(parse_duration("18446744073709551615s 1000ms").is_err());
+        for long in ["18446744073709551616", "18446744073709551615s 1000ms", "184467440737 09551615s 1000ms"]
+        {
+            assert_eq!(parse_duration(long), Err("this time is too long".to_owned()), "{long}");
+        }
         assert!(parse_duration(&"999999999999w ".repeat(40)).is_err());
     }
 

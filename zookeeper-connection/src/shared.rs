@@ -672,7 +672,9 @@ mod tests {
         io.drop_link("given up");
         let connect =
             || Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
-        io.handle_opening(Ok(connect()), target, None, number);
+        let mut late = connect();
+        eventually("it is connected", || late.progress().unwrap());
+        io.handle_opening(Ok(late), target, None, number);
         assert!(!io.is_opening());
         let (mut late, _) = listener.accept().unwrap();
         late.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

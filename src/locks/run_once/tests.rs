@@ -547,6 +547,21 @@ fn lagging_server_shows_no_former_run_as_in_progress() {
     assert!(is_done(&outcome), "{outcome:?}");
 }
 
+/// `zklock once` deletes its marker if the command could not begin.
+#[test]
+fn key_whose_marker_its_writer_deletes_before_it_releases_the_lock_is_not_done() {
+    let fixture = Fixture::new(Repeat::Never);
+    let outcome = others(&fixture.server).run("a", |guard| {
+        let (server, request) = (fixture.server.clone(), guard.id().to_owned());
+        fixture.client.before_next(SimOperation::Exists, move || {
+            server.delete(&format!("{DIR}/a/done"));
+            server.delete(&request);
+        });
+        Ok::<_, Infallible>(fixture.run("a").unwrap())
+    });
+    assert_eq!(outcome.unwrap(), RunOutcome::Ran(RunOutcome::InProgress));
+}
+
 #[test]
 fn key_is_forgotten_while_its_job_runs() {
     let fixture = Fixture::new(Repeat::Never);

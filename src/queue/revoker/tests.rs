@@ -423,11 +423,17 @@ fn holder_that_releases_before_the_message_is_repeated_has_complied() {
             other_client.fail_next(SimOperation::SetData, Effect::After, ZkError::ConnectionLoss);
             other_client.before_next(SimOperation::Exists, move || gone.delete(&path));
         });
-        let revoked = match is_forced {
-            true => revoker.force_revocation_after(guard.id(), LONG).unwrap(),
-            false => revoker.request_revocation(guard.id()).map(|()| Revocation::Complied).unwrap(),
-        };
-        assert_eq!((revoked, client.pending_faults()), (Revocation::Complied, 0));
+        match is_forced {
+            true => {
+                let revoked = revoker.force_revocation_after(guard.id(), LONG).unwrap();
+                assert_eq!(revoked, Revocation::Complied);
+            }
+            false => {
+                let error = revoker.request_revocation(guard.id()).unwrap_err();
+                assert_eq!(error.reason(), ErrorReason::NoSuchRequest, "{error}");
+            }
+        }
+        assert_eq!(client.pending_faults(), 0);
     }
 }
 

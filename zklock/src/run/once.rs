@@ -61,9 +61,10 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
         if progress.is_decided.swap(true, Ordering::SeqCst) {
             return Err(Ok(Ended::without_the_lock()));
         }
-        let token = guard.fencing_token().map_err(|error| Err(Failed::Lock(error)))?;
-        let ended = supervise(session, guard, Some(token), &args.command, &forwarded);
-        if repeat == Repeat::Never && matches!(ended, Ok(Ended { has_begun: false, .. })) {
+        let token = guard.fencing_token().map_err(Failed::Lock);
+        let ended = token.and_then(|token| supervise(session, guard, Some(token), &args.command, &forwarded));
+        let has_begun = ended.as_ref().is_ok_and(|ended| ended.has_begun);
+        if repeat == Repeat::Never && !has_begun {
             unmark(key, guard);
         }
         match ended {

@@ -71,6 +71,10 @@ impl Child {
         Ok(Child { child, changes })
     }
 
+    pub(super) fn may_have_begun(&self) -> bool {
+        true
+    }
+
     /// The changes of the command. The channel is disconnected when the command has ended.
     pub(super) fn changes(&self) -> &Receiver<Change> {
         &self.changes

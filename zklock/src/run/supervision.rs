@@ -146,10 +146,7 @@ impl<'a> Supervision<'a> {
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
         let failure = loop {
-            if !self.is_ending() {
-                // Looking for adopted processes takes time, which a command that must end may not have.
-                self.child.reap();
-            }
+            self.child.reap();
             let wait = self.check();
             select! {
                 recv(changes) -> change => match change {
@@ -190,7 +187,8 @@ impl<'a> Supervision<'a> {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
-        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun: true }
+        let has_begun = self.child.may_have_begun();
+        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun }
     }
 
     fn handle_signal(&mut self, signal: i32) {

@@ -281,6 +281,11 @@ impl Child {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
+    /// Returns whether anything of the command may have run.
+    pub(super) fn may_have_begun(&self) -> bool {
+        self.is_launched
+    }
+
     /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the
     /// command is killed instead: if it was started to ignore SIGTERM, it would become the command when it is
     /// continued.

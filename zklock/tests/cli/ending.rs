@@ -351,6 +351,23 @@ fn adopted_process_that_ends_leaves_no_zombie() {
     assert_eq!(program.end().code, 0);
 }
 
+/// A script that ends its background process may look for it until it has gone.
+#[cfg(target_os = "linux")]
+#[test]
+fn adopted_process_leaves_no_zombie_while_the_command_must_end() {
+    let fixture = Fixture::new();
+    let program = fixture.run(
+        &["--session-timeout", "10s"],
+        "exec 2>/dev/null; pid=$(sh -c 'sleep 1000 >/dev/null & echo $!')
+         trap 'kill $pid; while kill -0 $pid; do sleep 0.01; done; echo clean; exit 0' TERM
+         echo path $ZKLOCK_PATH; while :; do sleep 0.01; done",
+    );
+    let path = program.line_with("path").replace("path ", "");
+    fixture.zookeeper().delete(&path, None).unwrap();
+    program.line_with("clean");
+    program.end().assert_failed(76, "the lock is lost");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn process_from_before_the_program_is_not_ended() {
