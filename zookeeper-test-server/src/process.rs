@@ -59,7 +59,7 @@ impl Supervisor {
         let mut line = String::new();
         self.pids.read_line(&mut line)?;
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        pid.map(Process).ok_or_else(|| {
+        pid.map(Process::new).ok_or_else(|| {
             io::Error::other(format!("the supervisor printed {line:?} instead of a process id"))
         })
     }
@@ -74,28 +74,41 @@ impl Drop for Supervisor {
 
 /// The process of the command itself, not of its supervisor.
 #[derive(Debug, Clone, Copy)]
-pub struct Process(Pid);
+pub struct Process {
+    pid: Pid,
+    /// When the process was started, because its id may be used again. `None` on systems without `/proc`.
+    started: Option<u64>,
+}
 
 impl Process {
     /// Returns the process of a child that has not been waited for.
     #[allow(dead_code, reason = "the crate's own tests use it")]
     pub fn of(child: &Child) -> Process {
-        Process(Pid::from_child(child))
+        Process::new(Pid::from_child(child))
+    }
+
+    fn new(pid: Pid) -> Process {
+        Process { pid, started: Stat::of(pid).map(|stat| stat.started) }
     }
 
     /// Returns the process id.
     pub fn pid(self) -> u32 {
-        self.0.as_raw_nonzero().get().unsigned_abs()
+        self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Returns `true` until the process has ended. A stopped process is running.
     pub fn is_running(self) -> bool {
-        test_kill_process(self.0).is_ok()
+        match self.started {
+            Some(started) => Stat::of(self.pid).is_some_and(|stat| stat.started == started),
+            None => test_kill_process(self.pid).is_ok(),
+        }
     }
 
     /// Sends a signal. Does nothing if the process has ended.
     pub fn signal(self, signal: Signal) {
-        let _ = kill_process(self.0, signal); // fails only if the process has ended
+        if self.is_running() {
+            let _ = kill_process(self.pid, signal); // fails only if the process has ended
+        }
     }
 
     /// Stops the process (SIGSTOP) and returns once it is stopped.
@@ -105,12 +118,8 @@ impl Process {
     }
 
     fn is_stopped(self) -> bool {
-        // The state follows the name, which is in parentheses and may contain anything. Systems other than
-        // Linux have no such file, so there the process counts as stopped at once.
-        match fs::read_to_string(format!("/proc/{}/stat", self.pid())) {
-            Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')),
-            Err(_) => cfg!(not(target_os = "linux")),
-        }
+        // On systems other than Linux, the process counts as stopped at once.
+        Stat::of(self.pid).map_or(cfg!(not(target_os = "linux")), |stat| stat.is_stopped)
     }
 
     /// Blocks until the process has ended.
@@ -127,10 +136,45 @@ impl Process {
     }
 }
 
+/// What `/proc/PID/stat` shows.
+struct Stat {
+    is_stopped: bool,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: Pid) -> Option<Stat> {
+        let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        // The state follows the name, which is in parentheses and may contain anything.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let started = rest.split(' ').nth(19)?.parse().ok()?;
+        Some(Stat { is_stopped: rest.starts_with('T'), started })
+    }
+}
+
 /// Returns the last lines of a log, for an error message.
 pub fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_that_has_the_id_of_an_ended_one_is_another() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::of(&child);
+        let ended = Process { started: process.started.map(|started| started - 1), ..process };
+        assert!(process.is_running() && !ended.is_running());
+        ended.signal(Signal::KILL);
+        assert!(child.try_wait().unwrap().is_none(), "it was not signalled");
+        process.signal(Signal::KILL);
+        child.wait().unwrap();
+        assert!(!process.is_running());
+    }
 }
