@@ -76,7 +76,7 @@ impl Drop for Supervisor {
 #[derive(Debug, Clone, Copy)]
 pub struct Process {
     pid: Pid,
-    /// When the process was started, because its id may be used again. `None` on systems without `/proc`.
+    /// When the process was started, because its id may be used again. `None` if that is not known.
     started: Option<u64>,
 }
 
@@ -98,10 +98,10 @@ impl Process {
 
     /// Returns `true` until the process has ended. A stopped process is running.
     pub fn is_running(self) -> bool {
-        match self.started {
-            Some(started) => Stat::of(self.pid).is_some_and(|stat| stat.started == started),
-            None => test_kill_process(self.pid).is_ok(),
-        }
+        let present = Stat::of(self.pid).map(|stat| stat.started);
+        // If the file cannot be read, for example for lack of descriptors, this counts as the same process.
+        let is_another = self.started.zip(present).is_some_and(|(started, present)| started != present);
+        !is_another && test_kill_process(self.pid).is_ok()
     }
 
     /// Sends a signal. Does nothing if the process has ended.

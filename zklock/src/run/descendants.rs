@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
-    set_child_subreaper,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
 use super::is_shortage;
@@ -121,20 +120,11 @@ impl Descendants {
         Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
     }
 
-    /// Waits for the children that have ended, so they do not stay zombies. Does not block. Leaves the command itself
-    /// alone: its process id must stay in use until its exit code is read.
+    /// Waits for the children that have ended, so they do not stay zombies. Does not block.
     pub(super) fn reap(&self, command: Pid) {
-        if !self.has_child_ended.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        while let Ok(WaitStatus::Exited(child, _) | WaitStatus::Signaled(child, ..)) = waitid(Id::All, ended)
-        {
-            if child.as_raw() == command.as_raw_nonzero().get() {
-                // Children that were adopted since stay zombies, which disappear with this process.
-                return;
-            }
-            let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
+        if self.has_child_ended.swap(false, Ordering::SeqCst) {
+            // This fails only if /proc cannot be read. The zombies disappear with this process.
+            let _ = reap_children(command);
         }
     }
 
@@ -252,6 +242,19 @@ impl Descendants {
         }
         found
     }
+}
+
+/// Leaves the command itself alone: its process id must stay in use until its exit code is read.
+fn reap_children(command: Pid) -> io::Result<()> {
+    let proc = Proc::open()?;
+    for entry in Scan::new()?.entries {
+        if entry.parent == proc.me && !entry.is_running() {
+            if let Some(child) = proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command) {
+                let _ = waitpid(Some(child), WaitOptions::NOHANG);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The children of this process.

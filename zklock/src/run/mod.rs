@@ -301,8 +301,7 @@ fn supervise(
         Err(error) => {
             let failure = not_started(program, &error);
             failure.report();
-            // On other systems, the command may have run for a moment.
-            return Ok(Ended { end: Ok(failure.code.into()), lost: false, has_begun: !cfg!(unix) });
+            return Ok(Ended { end: Ok(failure.code.into()), lost: false, has_begun: false });
         }
     };
     let supervision = Supervision::new(session, guard, child, args.grace, args.stopped_for);

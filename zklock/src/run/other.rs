@@ -56,23 +56,20 @@ impl Child {
         let mut command = Command::new(program);
         command.args(arguments);
         set_variables(&mut command);
-        let child = Arc::new(SharedChild::spawn(&mut command)?);
         let (sender, changes) = bounded(1);
-        let waited = Arc::clone(&child);
-        let waiting = thread::Builder::new().name("child".to_owned()).spawn(move || {
-            if let Err(error) = waited.wait() {
+        let (started, launched) = bounded::<Arc<SharedChild>>(1);
+        let waiting = move || {
+            let Ok(child) = launched.recv() else { return };
+            if let Err(error) = child.wait() {
                 let _ = sender.send(Change::Unknown(error));
             }
-        });
-        if let Err(error) = waiting {
-            let _ = child.kill();
-            return Err(error);
-        }
+        };
+        // The thread is started first: if this function fails, nothing of the command has run.
+        thread::Builder::new().name("child".to_owned()).spawn(waiting)?;
+        let child = Arc::new(SharedChild::spawn(&mut command)?);
+        // Cannot fail: the thread waits for it.
+        let _ = started.send(Arc::clone(&child));
         Ok(Child { child, changes })
-    }
-
-    pub(super) fn may_have_begun(&self) -> bool {
-        true
     }
 
     /// The changes of the command. The channel is disconnected when the command has ended.

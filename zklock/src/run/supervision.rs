@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, after, never, select};
+use crossbeam_channel::{Receiver, at, never, select};
 use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 
 use super::lease::{EndTimes, KillTime, Settling, Verdict};
@@ -93,7 +93,8 @@ pub(super) struct Ended {
     pub(super) end: io::Result<End>,
     /// Whether the lock was lost, or was about to be.
     pub(super) lost: bool,
-    /// Whether anything of the command may have run.
+    /// Whether anything of the command may have run. Any SIGCONT, even one that somebody else sends, turns the launcher
+    /// into the command.
     pub(super) has_begun: bool,
 }
 
@@ -146,8 +147,9 @@ impl<'a> Supervision<'a> {
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
         let failure = loop {
+            let next_check = Instant::now() + self.check();
+            // This may take a while, and must not delay the next check.
             self.child.reap();
-            let wait = self.check();
             select! {
                 recv(changes) -> change => match change {
                     Ok(Change::Stopped(signal)) => self.handle_stop(signal),
@@ -176,7 +178,7 @@ impl<'a> Supervision<'a> {
                 // The state may have changed again since, so it is ignored: after any change, the lease begins to
                 // settle again.
                 recv(states) -> _ => self.settling.begin_again(Instant::now()),
-                recv(after(wait)) -> _ => {}
+                recv(at(next_check)) -> _ => {}
             }
         };
         // The lock may have been lost before the command ended, without the loop noticing.
@@ -187,8 +189,7 @@ impl<'a> Supervision<'a> {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
-        let has_begun = self.child.may_have_begun();
-        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun }
+        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun: true }
     }
 
     fn handle_signal(&mut self, signal: i32) {

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::io::Errno;
 use rustix::process::{
@@ -161,12 +161,16 @@ impl Child {
         let descendants = Descendants::adopt(has_child_ended)?;
         let mut launcher: Command = launcher::launcher_of(program, arguments);
         set_variables(&mut launcher);
+        let (sender, changes) = unbounded();
+        let (started, launched) = bounded(1);
+        // The thread is started first: if this function fails, nothing of the command has run.
+        let watching = move || launched.iter().for_each(|group| watch(group, &sender));
+        thread::Builder::new().name("child".to_owned()).spawn(watching)?;
         let child = launcher.spawn()?;
         let group = Pid::from_child(&child);
-        let (sender, changes) = unbounded();
-        let watching = thread::Builder::new().name("child".to_owned());
-        let watching = watching.spawn(move || watch(group, &sender));
-        let mut child = Child {
+        // Cannot fail: the thread waits for it.
+        let _ = started.send(group);
+        Ok(Child {
             child,
             group,
             changes,
@@ -176,13 +180,7 @@ impl Child {
             has_forwarded_interrupt: false,
             #[cfg(target_os = "linux")]
             descendants,
-        };
-        if let Err(error) = watching {
-            let _ = child.kill_rest();
-            let _ = child.child.wait();
-            return Err(error);
-        }
-        Ok(child)
+        })
     }
 
     /// The changes of the command; the first is the stop of the launcher. The channel is disconnected when the command
@@ -279,11 +277,6 @@ impl Child {
     /// to this process.
     pub(super) fn may_go_on(&self) -> bool {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
-    }
-
-    /// Returns whether anything of the command may have run.
-    pub(super) fn may_have_begun(&self) -> bool {
-        self.is_launched
     }
 
     /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the
