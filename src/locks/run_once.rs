@@ -298,8 +298,9 @@ impl RunOnce {
             if self.stat(&key.dir.child(&marker.id))?.is_some() {
                 return Ok(RunOutcome::InProgress);
             }
-            // A writer whose job could not begin may have deleted the marker before it released the lock.
-            if self.read_latest(key)?.is_none_or(|present| present.czxid != marker.czxid) {
+            // A writer whose job could not begin may have deleted the marker before it released the lock. A server that
+            // shows the release shows the deletion, too.
+            if self.read(key)?.is_none_or(|present| present.czxid != marker.czxid) {
                 return Ok(RunOutcome::InProgress);
             }
         }
