@@ -9,10 +9,6 @@ use crate::process::PerProcess;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::retry::RetryPolicy;
 
-/// The maximum length of a znode's data, in bytes. The server's limit, by default 1 MiB, applies to the whole call,
-/// including path and ACL.
-const MAX_DATA: usize = 1024 * 1024 - 16 * 1024;
-
 /// A limit of this length or more counts as no limit, because the clock would overflow after a few centuries.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -74,7 +70,9 @@ impl LockOptions {
 
     /// Sets the data of the requests' znodes.
     ///
-    /// The data shows others who holds the lock and who waits. It may be up to 1 MiB minus 16 KiB long.
+    /// The data shows others who holds the lock and who waits. If it is too long for the servers
+    /// ([`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer)), locking fails with
+    /// [`CallTooLong`](crate::ErrorReason::CallTooLong).
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> LockOptions {
         LockOptions { data: data.into().into(), ..self }
@@ -218,7 +216,7 @@ impl LockOptions {
             let rule = "the time must not be zero";
             return Err(LockError::invalid_argument("max_hold", rule));
         }
-        check_data(&self.data)
+        Ok(())
     }
 }
 
@@ -226,15 +224,6 @@ impl Default for LockOptions {
     fn default() -> LockOptions {
         LockOptions::new()
     }
-}
-
-/// Refuses data that is too long for a call.
-pub(crate) fn check_data(data: &[u8]) -> Result<()> {
-    if data.len() <= MAX_DATA {
-        return Ok(());
-    }
-    let rule = format!("{} bytes do not fit into a request; the maximum is {MAX_DATA}", data.len());
-    Err(LockError::invalid_argument("znode data", rule))
 }
 
 /// Returns `host/pid`, from which an operator can tell who holds the lock and who waits.

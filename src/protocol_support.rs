@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
-use crate::lock_options::{LockOptions, check_data};
+use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
 use crate::recipe::path::ZNodePath;
@@ -48,8 +48,8 @@ impl ProtocolSupport {
     /// Creates a helper on a session, with the ACL and the retry policy of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or
-    /// the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the [`max_hold`](LockOptions::max_hold) of the options
+    /// is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<ProtocolSupport> {
         options.check()?;
         Ok(ProtocolSupport::with_checked_options(session, options))
@@ -165,8 +165,9 @@ impl ProtocolSupport {
     /// Missing parents are persistent and have the ACL of the options. An existing znode is left as it is.
     ///
     /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is too long, or the
-    ///   mode is sequential. In a sequential mode, every attempt would create another znode.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the mode is sequential. In
+    ///   a sequential mode, every attempt would create another znode.
+    /// - [`CallTooLong`](crate::ErrorReason::CallTooLong): the data or the ACL is too long.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), [`InvalidAcl`](crate::ErrorReason::InvalidAcl), or another
     ///   reason for which the server refused the call.
     /// - [`NoChroot`](crate::ErrorReason::NoChroot): the chroot of the connect string does not exist.
@@ -174,7 +175,6 @@ impl ProtocolSupport {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed).
     pub fn ensure_exists(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<()> {
         let path = ZNodePath::parse(path)?;
-        check_data(data)?;
         if mode.is_sequential() {
             let rule = "with a sequential mode, each attempt would create another znode";
             return Err(LockError::invalid_argument("create mode", rule));

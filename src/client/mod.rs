@@ -16,11 +16,11 @@ pub(crate) use port::{
     Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, Op, Reply, SessionRuntime, Transacted,
     ZooKeeperClient,
 };
-pub(crate) use zookeeper_connection::OpOutcome;
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use zookeeper_connection::TlsConfig;
 pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
+pub(crate) use zookeeper_connection::{DEFAULT_JUTE_MAX_BUFFER, OpOutcome};
 #[cfg(feature = "kerberos")]
 #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]
 pub use zookeeper_connection::{KerberosConfig, KerberosTicket};
@@ -35,6 +35,3 @@ pub(crate) const KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive";
 /// The path to use if the znode at the first path exists and its ACL denies the write, because a denied write proves
 /// nothing.
 pub(crate) const OTHER_KEEP_ALIVE_PATH: &str = "/zk-lock-keep-alive/none";
-
-/// The default `jute.maxbuffer`. ZooKeeper's own default is one byte less.
-pub(crate) const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;

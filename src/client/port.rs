@@ -15,8 +15,8 @@ use super::DEFAULT_JUTE_MAX_BUFFER;
 pub use super::session_runtime::SessionRuntime;
 pub use crate::time::Moment;
 pub use zookeeper_connection::{
-    Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, Names, NamesIter, Op, Reply, Transacted,
-    Verbs,
+    Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, MaxBuffer, Names, NamesIter, Op, Reply,
+    Transacted, Verbs,
 };
 
 /// A client with one ZooKeeper session, on which the locks run.
@@ -32,9 +32,9 @@ pub use zookeeper_connection::{
 ///   makes a call again, because two znodes of one create may get the same path if their directory is created anew.
 /// - Once the session is lost, every call fails immediately with [`ZkError::SessionExpired`](crate::client::ZkError). A
 ///   call never takes effect on any session but the one for which the client was created.
-/// - A request that [is too long](Call::is_too_long) for a server fails with
-///   [`ZkError::BadArguments`](crate::client::ZkError) before it is sent. If the request were sent, the server would
-///   close the connection, and then the next one when the request was repeated.
+/// - A call that may [become too long](MaxBuffer) on the servers fails with
+///   [`ZkError::CallTooLong`](crate::client::ZkError) before it is sent. If it were sent, the server would close the
+///   connection, or write a transaction that no server can read: then the whole ensemble goes down.
 /// - After a reconnect, calls are answered only by a server that has applied every change that the client has seen in a
 ///   reply or an event. Otherwise, an owner could read data from before its predecessor's last write.
 ///
@@ -181,7 +181,7 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Returns the servers' `jute.maxbuffer`, in bytes.
     ///
-    /// It limits the number of ephemeral znodes of the session: see
+    /// The session limits its ephemeral znodes by this value, and the client [each call](MaxBuffer): see
     /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer). The default is one mebibyte, as in
     /// ZooKeeper. Called once, when the session is opened.
     fn jute_max_buffer(&self) -> usize {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::may_have_created;
-use crate::client::port::Names;
+use crate::client::port::{MaxBuffer, Names};
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 
@@ -24,18 +24,15 @@ use crate::error::{ZkError, ZkResult};
 /// for the packet around it, and for znodes of the session that the budget does not know about.
 const RESERVE_DIVISOR: usize = 8;
 
-/// The number of bytes that encode a path's length in the transaction.
-const LENGTH: usize = 4;
-
-/// The number of digits that a server appends to the path of a sequential znode.
+/// The least number of characters that a server appends to the path of a sequential znode.
 const NUMBER: usize = 10;
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
     limit: usize,
-    /// The bytes of the chroot, with which each path in the transaction begins.
-    chroot: usize,
+    /// Knows how many bytes a path takes in a transaction.
+    max_buffer: MaxBuffer,
     /// The number of bytes that all znodes take in the transaction, including those whose create is under way.
     used: usize,
     /// The bytes of each znode that exists.
@@ -54,7 +51,8 @@ struct Lost {
 impl Budget {
     pub(super) fn new(jute_max_buffer: usize, chroot: usize) -> Budget {
         let limit = jute_max_buffer - jute_max_buffer / RESERVE_DIVISOR;
-        Budget { limit, chroot, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
+        let max_buffer = MaxBuffer::new(jute_max_buffer).with_chroot(chroot);
+        Budget { limit, max_buffer, used: 0, znodes: BTreeMap::new(), lost: BTreeMap::new() }
     }
 
     /// Counts the znodes that a call creates.
@@ -128,7 +126,7 @@ impl Budget {
     /// Notes that a search has found the znode of a create that had no known outcome.
     pub(super) fn note_found(&mut self, without_number: &str, path: &str) {
         self.forget_lost(without_number);
-        let bytes = LENGTH + self.chroot + path.len();
+        let bytes = self.bytes(without_number.len(), CreateMode::EphemeralSequential);
         self.used += bytes;
         self.add(path, bytes);
     }
@@ -201,8 +199,9 @@ impl Budget {
 
     fn bytes(&self, path: usize, mode: CreateMode) -> usize {
         match mode {
-            CreateMode::Ephemeral => LENGTH + self.chroot + path,
-            CreateMode::EphemeralSequential => LENGTH + self.chroot + path + NUMBER,
+            CreateMode::Ephemeral | CreateMode::EphemeralSequential => {
+                self.max_buffer.created_path(path, mode)
+            }
             CreateMode::Persistent | CreateMode::PersistentSequential | CreateMode::Container => 0,
         }
     }

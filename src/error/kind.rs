@@ -61,8 +61,8 @@ pub enum ErrorKind {
     ///   [`Unsupported`](ErrorReason::Unsupported), [`EndsConnection`](ErrorReason::EndsConnection),
     ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted), [`InvalidAcl`](ErrorReason::InvalidAcl): an operator
     ///   must change something.
-    /// - [`InvalidArgument`](ErrorReason::InvalidArgument), [`NotALock`](ErrorReason::NotALock),
-    ///   [`LeaderPanicked`](ErrorReason::LeaderPanicked): correct the program.
+    /// - [`InvalidArgument`](ErrorReason::InvalidArgument), [`CallTooLong`](ErrorReason::CallTooLong),
+    ///   [`NotALock`](ErrorReason::NotALock), [`LeaderPanicked`](ErrorReason::LeaderPanicked): correct the program.
     #[doc(alias = "Normal")]
     Permanent,
 }
@@ -90,6 +90,7 @@ impl ErrorReason {
             | ErrorReason::InvalidTls
             | ErrorReason::CredentialsRefused
             | ErrorReason::EndsConnection
+            | ErrorReason::CallTooLong
             | ErrorReason::NotZooKeeper
             | ErrorReason::OutcomeUnknown
             | ErrorReason::NoChroot

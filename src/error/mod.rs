@@ -79,7 +79,7 @@ impl LockError {
     /// | `NoAuth`, `AuthFailed` | [`AccessDenied`](ErrorReason::AccessDenied) |
     /// | `QuotaExceeded`, `Throttled` | [`Refused`](ErrorReason::Refused) |
     /// | `Unimplemented` | [`Unsupported`](ErrorReason::Unsupported) |
-    /// | `InvalidAcl`, `SessionFull`, `EndsConnection` | the reason of the same name |
+    /// | `InvalidAcl`, `SessionFull`, `CallTooLong`, `EndsConnection` | the reason of the same name |
     /// | any other | [`Server`](ErrorReason::Server) |
     ///
     /// ```
@@ -205,6 +205,12 @@ impl LockError {
                 "the paths of a session's ephemeral znodes may total at most {limit} bytes, because ending a session \
                  with more than that could take the ensemble down; release locks, or use several sessions; if all \
                  servers have a larger jute.maxbuffer, pass its value to SessionBuilder::jute_max_buffer"
+            ),
+            (_, ZkError::CallTooLong { bytes, limit }) => format!(
+                "the servers may write {bytes} bytes for this call, and at most {limit} are allowed, because a longer \
+                 transaction could take the ensemble down; shorten the data, split the transaction, or name identities \
+                 in ACLs in place of creator_all; if all servers have a larger jute.maxbuffer, pass its value to \
+                 SessionBuilder::jute_max_buffer"
             ),
             (ErrorReason::EndsConnection, _) => source.to_string(),
             (ErrorReason::Server(_), _) => format!("the server answered: {source}"),

@@ -120,6 +120,14 @@ pub enum ErrorReason {
     /// default, pass the value to
     /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer).
     SessionFull,
+    /// The servers could not handle the call, because it may take more of their `jute.maxbuffer` than there is. Nothing
+    /// was sent.
+    ///
+    /// The servers may write more than they are sent: see
+    /// [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer). Shorten the data, split the
+    /// transaction, or name an identity in the ACL in place of [`Acl::creator_all`](crate::client::Acl::creator_all).
+    /// If the servers have a larger `jute.maxbuffer` than the default, pass the value to the builder.
+    CallTooLong,
     /// The server or the session's client does not implement the operation. Nothing was done.
     Unsupported,
     /// Three connections in a row ended when this request was sent.
@@ -144,6 +152,7 @@ impl ErrorReason {
             ZkError::NoAuth | ZkError::AuthFailed => ErrorReason::AccessDenied,
             ZkError::InvalidAcl => ErrorReason::InvalidAcl,
             ZkError::SessionFull { .. } => ErrorReason::SessionFull,
+            ZkError::CallTooLong { .. } => ErrorReason::CallTooLong,
             ZkError::Unimplemented => ErrorReason::Unsupported,
             ZkError::EndsConnection { .. } => ErrorReason::EndsConnection,
             declined if declined.is_declined() => ErrorReason::Refused,
@@ -194,6 +203,7 @@ impl ErrorReason {
             | ErrorReason::LeaderPanicked
             | ErrorReason::Refused
             | ErrorReason::SessionFull
+            | ErrorReason::CallTooLong
             | ErrorReason::EndsConnection
             | ErrorReason::Server(_)
             | ErrorReason::Thread

@@ -55,6 +55,7 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         of(ErrorReason::Closed),
         client(ZkError::Unimplemented),
         client(ZkError::EndsConnection { bytes: 1 }),
+        client(ZkError::CallTooLong { bytes: 2, limit: 1 }),
         client(ZkError::NoNode),
         LockError::other("test"),
     ];

@@ -10,7 +10,8 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call as Logged;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::{Call, Op, Reply, call_in_parts};
+use crate::client::port::MaxBuffer;
+use crate::client::{Call, DEFAULT_JUTE_MAX_BUFFER, Op, Reply, call_in_parts};
 use crate::error::{ZkError, ZkResult};
 
 /// A client as its calls see it. The client itself may already have been dropped.
@@ -299,7 +300,7 @@ fn path_of(call: &Call) -> &str {
     }
 }
 
-/// Refuses a call that is too long for a server.
+/// Refuses a call that may be too long for a server.
 pub(super) fn check_length(call: &Call) -> ZkResult<()> {
-    if call.is_too_long("") { Err(ZkError::BadArguments) } else { Ok(()) }
+    MaxBuffer::new(DEFAULT_JUTE_MAX_BUFFER).check(call)
 }

@@ -66,8 +66,8 @@ impl BlockingWriteLock {
     /// Creates a lock like [`new`](BlockingWriteLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
-    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
         let dir = ZNodePath::parse(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);

@@ -103,8 +103,8 @@ impl CohortLock {
     /// Creates a lock like [`new`](CohortLock::new), with other options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
-    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,

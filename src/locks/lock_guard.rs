@@ -228,9 +228,10 @@ impl LockGuard {
     ///   arrives, [`loss`](LockGuard::loss) reports it at once.
     /// - [`Server`](crate::ErrorReason::Server), [`AccessDenied`](crate::ErrorReason::AccessDenied) and others, with
     ///   the path of the operation that failed. The check of the lock's own znode needs READ on it.
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, is too long for
-    ///   a server, has an invalid path or a misplaced [`if_version`](Transaction::if_version), or names the lock's own
-    ///   znode.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the transaction is empty, has an invalid
+    ///   path or a misplaced [`if_version`](Transaction::if_version), or names the lock's own znode.
+    /// - [`CallTooLong`](crate::ErrorReason::CallTooLong): the servers could not handle the transaction.
+    ///   [`SessionBuilder::jute_max_buffer`](crate::SessionBuilder::jute_max_buffer) says how its length is computed.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the session's client, such as that of the crate
     ///   `zookeeper`, does not support transactions.
     ///

@@ -71,8 +71,8 @@ impl MultiLock {
     /// Creates a lock like [`new`](MultiLock::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): as for [`new`](MultiLock::new), or the data is longer
-    /// than about 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): as for [`new`](MultiLock::new), or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dirs: impl IntoIterator<Item = impl AsRef<str>>,

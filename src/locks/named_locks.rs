@@ -74,8 +74,8 @@ impl NamedLocks {
     /// Creates a family of locks like [`new`](NamedLocks::new), with other options for all locks.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
-    /// 1 MiB, or the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the
+    /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
         let root = ZNodePath::parse(root)?;
         options.check()?;

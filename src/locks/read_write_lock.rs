@@ -102,8 +102,8 @@ impl ReadWriteLock {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the data is longer than about
-    /// 1 MiB, the [`max_hold`](LockOptions::max_hold) is zero, or the naming scheme is
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the
+    /// [`max_hold`](LockOptions::max_hold) is zero, or the naming scheme is
     /// [`NamingScheme::CuratorLatch`](crate::recipe::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
         let dir = ZNodePath::parse(dir)?;

@@ -93,7 +93,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, the number of permits is zero,
-    /// the data of the options is longer than about 1 MiB, or their [`max_hold`](LockOptions::max_hold) is zero.
+    /// or the options' [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(
         session: &Session,
         dir: &str,

@@ -237,9 +237,6 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
         Err(source @ ZkError::MarshallingError) => {
             Err(LockError::outcome_unknown(Operation::COMMIT, znode, source))
         }
-        Err(ZkError::BadArguments) => {
-            Err(invalid("it is longer than the servers accept (one mebibyte by default)"))
-        }
         Err(error) => Err(LockError::client(Operation::COMMIT, znode, error)),
     }
 }

@@ -99,8 +99,8 @@ impl Revoker {
     /// Creates a revoker with the [retry policy](LockOptions::retry) of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the data of the options is longer than about 1 MiB, or
-    /// the [`max_hold`](LockOptions::max_hold) is zero.
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the [`max_hold`](LockOptions::max_hold) of the options
+    /// is zero.
     pub fn with_options(session: &Session, options: LockOptions) -> Result<Revoker> {
         Ok(Revoker { support: ProtocolSupport::with_options(session, options)? })
     }

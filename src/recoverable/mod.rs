@@ -17,7 +17,7 @@ use self::call::{Change, Create, CreateSequential, Delete, Payload, SetData};
 pub(crate) use self::mark::unmarked;
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
 use crate::error::{Operation, Result};
-use crate::lock_options::{LockOptions, check_data};
+use crate::lock_options::LockOptions;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::path::ZNodePath;
 use crate::retry::RetryPolicy;
@@ -162,10 +162,11 @@ impl RecoverableZooKeeper {
     ///   The call may have taken effect, or may still do so.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed): a pending call may
     ///   have taken effect.
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the data is longer than
-    ///   about 1 MiB. Nothing was sent.
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid. Nothing was sent.
+    /// - [`CallTooLong`](crate::ErrorReason::CallTooLong): the data or the ACL is too long. Nothing was
+    ///   written.
     pub fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> Result<String> {
-        let (written, acl) = (self.written(data)?, acl.to_vec());
+        let (written, acl) = (self.written(data), acl.to_vec());
         let (path, _) = match mode {
             CreateMode::PersistentSequential | CreateMode::EphemeralSequential => {
                 let guid = self.session().core().new_guid();
@@ -209,7 +210,7 @@ impl RecoverableZooKeeper {
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): WRITE is not granted.
     /// - All others are the same as for [`create`](RecoverableZooKeeper::create).
     pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Result<Stat> {
-        let written = self.written(data)?;
+        let written = self.written(data);
         let path = ZNodePath::parse_or_root(path)?;
         self.write(Operation::SET_DATA, path, SetData { written, version: conditional(version) })
     }
@@ -250,14 +251,13 @@ impl RecoverableZooKeeper {
         self.read(Operation::LIST, path, |path| Call::get_children(path, false)).map(Vec::from)
     }
 
-    fn written(&self, data: &[u8]) -> Result<Payload> {
+    fn written(&self, data: &[u8]) -> Payload {
         let is_marked = self.form == Form::Marked;
         let data = match self.form {
             Form::Marked => mark::marked(self.session().core().new_guid(), data),
             Form::Plain => data.to_vec(),
         };
-        check_data(&data)?;
-        Ok(Payload { data, is_marked })
+        Payload { data, is_marked }
     }
 
     fn write<C: Change>(&self, operation: Operation, path: ZNodePath, call: C) -> Result<C::Output> {

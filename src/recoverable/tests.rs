@@ -270,9 +270,25 @@ fn invalid_argument_is_refused_before_anything_is_sent() {
         );
         assert!(fixture.zookeeper.delete(path, None).unwrap_err().is_invalid_argument(), "{path:?}");
     }
-    assert!(fixture.zookeeper.set_data("/a", &vec![0; 1 << 20], None).unwrap_err().is_invalid_argument());
     assert!(fixture.zookeeper.get_data("a").unwrap_err().is_invalid_argument());
     assert_eq!(fixture.server.log().len(), 0);
+}
+
+#[test]
+fn data_that_is_too_long_for_the_servers_is_never_written() {
+    let fixture = Fixture::new();
+    fixture.server.clear_log();
+    let long = vec![0; 1 << 20];
+    let refused = [
+        fixture.create("/b", &long, CreateMode::Persistent).unwrap_err(),
+        fixture.create("/b-", &long, CreateMode::EphemeralSequential).unwrap_err(),
+        fixture.zookeeper.set_data("/a", &long, None).unwrap_err(),
+        fixture.zookeeper.set_data("/a", &long, Some(0)).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.reason(), ErrorReason::CallTooLong, "{error}");
+    }
+    assert_eq!([SimOperation::Create, SimOperation::SetData].map(|kind| fixture.server.calls(kind)), [0, 0]);
 }
 
 #[test]

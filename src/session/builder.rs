@@ -129,12 +129,16 @@ impl SessionBuilder {
     /// The default is one mebibyte, as in ZooKeeper. If any server has a different value, set the smallest of the
     /// servers' values. The value must be at least 4096.
     ///
-    /// The value limits how many locks, requests and other ephemeral znodes the session may have. The transaction that
-    /// ends a session names all of them. If that transaction is longer than `jute.maxbuffer`, no server can read it,
-    /// **and the whole ensemble goes down**. So the total length of the paths is limited to seven eighths of the value,
-    /// counting each path with its chroot and four more bytes. By default, that is some 8,000 znodes with paths of 110
-    /// bytes. A call beyond the limit sends nothing and fails with [`SessionFull`](crate::ErrorReason::SessionFull). If
-    /// you need more znodes, use several sessions.
+    /// If a transaction is longer than `jute.maxbuffer`, no server can read it, **and the whole ensemble goes down**.
+    /// The session therefore limits two kinds of transactions:
+    /// - *Each call*. The servers may write more than they are sent: a sequential znode gets a number, and an ACL entry
+    ///   for the creator ([`Acl::creator_all`](crate::client::Acl::creator_all)) becomes an entry for every identity of
+    ///   the session. A call that may take more than the value minus 1024 bytes sends nothing and fails with
+    ///   [`CallTooLong`](crate::ErrorReason::CallTooLong).
+    /// - *The end of the session*, which names all its locks, requests and other ephemeral znodes. The total length of
+    ///   the paths is limited to seven eighths of the value, counting each path with its chroot and four more bytes. By
+    ///   default, that is some 8,000 znodes with paths of 110 bytes. A call beyond the limit sends nothing and fails
+    ///   with [`SessionFull`](crate::ErrorReason::SessionFull). If you need more znodes, use several sessions.
     ///
     /// An ephemeral znode that the application has created counts until this session deletes it, or until a reply or an
     /// event shows the session that it is gone. If other clients delete such znodes, as the consumers of a queue do,
@@ -342,7 +346,7 @@ impl SessionBuilder {
     fn open(self) -> Result<Session> {
         let session_timeout = self.session_timeout;
         let mut options = self.options()?;
-        options.jute_max_buffer = self.jute_max_buffer;
+        options.connection.jute_max_buffer = self.jute_max_buffer;
         options.connection.credentials = self.credentials;
         options.connection.max_tick = self.max_tick;
         #[cfg(feature = "sasl")]

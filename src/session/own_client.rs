@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_connection::{ConnectError, ConnectString, Connection, ConnectionOptions};
 
-use crate::client::{
-    Call, DEFAULT_JUTE_MAX_BUFFER, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply,
-    ZooKeeperClient,
-};
+use crate::client::{Call, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, ZooKeeperClient};
 use crate::error::{ErrorReason, LockError, Operation, Result, ZkResult};
 use crate::wait::Wait;
 use crate::{lock_order, logging};
@@ -19,8 +16,6 @@ use crate::{lock_order, logging};
 pub(super) struct OwnOptions {
     pub(super) servers: ConnectString,
     pub(super) connection: ConnectionOptions,
-    /// See [`ZooKeeperClient::jute_max_buffer`].
-    pub(super) jute_max_buffer: usize,
 }
 
 impl OwnOptions {
@@ -32,7 +27,7 @@ impl OwnOptions {
         let mut connection = ConnectionOptions::new(session_timeout);
         connection.barrier_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
         connection.log_target = logging::CONNECTION;
-        Ok(OwnOptions { servers, connection, jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER })
+        Ok(OwnOptions { servers, connection })
     }
 }
 
@@ -51,11 +46,12 @@ impl OwnClient {
     /// - `Thread` if the I/O thread, or something it needs, cannot be created.
     pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
-        let OwnOptions { servers, connection, jute_max_buffer } = options;
+        let OwnOptions { servers, connection } = options;
+        let jute_max_buffer = connection.jute_max_buffer;
         let connected =
             Connection::connect_unless(servers, connection, wait.deadline(), &wait.cancellation());
         let connection = connected.map_err(|error| of_connecting(error, wait.time_allowed(begun)))?;
-        Ok(Arc::new(OwnClient { connection, jute_max_buffer: *jute_max_buffer }))
+        Ok(Arc::new(OwnClient { connection, jute_max_buffer }))
     }
 
     /// Returns the connection. A thread that locks the connection's mutex must not hold any other mutex.

@@ -81,7 +81,7 @@ fn failed_operation_of_an_owner_is_named_and_changes_nothing() {
     assert_eq!(error.reason(), ErrorReason::Server(ZkError::NoNode), "{error:?}");
     assert_eq!(error.path(), Some(&*missing));
     let error = guard.commit(|changes| changes.set_data(&report, vec![0; 1 << 20])).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error:?}");
+    assert_eq!(error.reason(), ErrorReason::CallTooLong, "{error:?}");
     assert_eq!(observer.data(&report), b"");
     assert!(guard.is_owner());
     guard.unlock().unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::locks::NamedLocks;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockOptions};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockOptions};
 
 use crate::fixtures::{ErrorVariant, Observer, session, unique_dir};
 use crate::support::server;
@@ -97,6 +97,7 @@ fn invalid_names_are_refused_before_anything_is_sent() {
     );
     assert!(NamedLocks::new(&session, "/").unwrap_err().is_invalid_argument());
     let too_much = LockOptions::new().data(vec![0; 1 << 20]);
-    assert!(NamedLocks::with_options(&session, &root, too_much).is_err());
+    let too_much = NamedLocks::with_options(&session, &root, too_much).unwrap().get("a").unwrap();
+    assert_eq!(too_much.lock().unwrap_err().reason(), ErrorReason::CallTooLong);
     assert!(!Observer::at(server::shared()).exists(&root));
 }

@@ -20,6 +20,7 @@ mod support;
 mod child_test;
 mod fixtures;
 
+mod bounds;
 mod cohorts;
 mod committing;
 mod conformance;

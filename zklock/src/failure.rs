@@ -78,7 +78,7 @@ pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
 pub(crate) fn code_of(error: &LockError) -> u8 {
     match error.reason() {
         ErrorReason::InvalidTls => CONFIG,
-        ErrorReason::InvalidArgument => USAGE,
+        ErrorReason::InvalidArgument | ErrorReason::CallTooLong => USAGE,
         ErrorReason::NotALock => NO_LOCK,
         ErrorReason::NoSuchRequest => NO_DIRECTORY,
         ErrorReason::NoChroot

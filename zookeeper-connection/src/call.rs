@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::chroot::Chroot;
-use crate::codec::{MAX_REQUEST, OpCode};
 use crate::error::{ZkError, ZkResult};
 use crate::path::is_absolute;
 #[cfg(any(test, feature = "test-util"))]
@@ -17,8 +15,8 @@ use crate::{Acl, CreateMode, Names, Op, Stat, Transacted};
 ///
 /// Each variant lists the usual errors with which a server refuses the call. Any call may also fail with
 /// `ConnectionLoss`, `SessionExpired` or `Throttled`, or with `MarshallingError` if its reply is too long or cannot be
-/// decoded. It fails with `BadArguments` if its request is too long, if a path does not begin with a slash, or if a
-/// server refuses a path. A write other than a deletion may fail with `EndsConnection`.
+/// decoded. It fails with `CallTooLong` if the servers could not handle it, and with `BadArguments` if a path does not
+/// begin with a slash, or if a server refuses a path. A write other than a deletion may fail with `EndsConnection`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Creates a znode. The answer is [`Reply::Created`].
@@ -346,28 +344,6 @@ impl Call {
             | Call::GetChildren { path, .. } => path.len(),
             Call::Multi(operations) => operations.iter().map(Op::bytes).sum(),
         }
-    }
-
-    /// Returns whether the request exceeds the default limit of servers, a mebibyte minus one byte.
-    ///
-    /// Servers close the connection on a longer request, so a client must refuse to send one. `chroot` is the path that
-    /// the client prepends to all paths; it may be empty.
-    #[must_use]
-    pub fn is_too_long(&self, chroot: &str) -> bool {
-        let estimate = match self {
-            Call::Multi(_) => MAX_REQUEST,
-            Call::Create { acl, .. } | Call::CreateAndList { acl, .. } => {
-                let acl = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12);
-                self.bytes() + acl.sum::<usize>()
-            }
-            call => call.bytes(),
-        };
-        if estimate + chroot.len() < MAX_REQUEST / 2 {
-            return false;
-        }
-        let mut frame = Vec::new();
-        self.encode(OpCode::of_call(self), &Chroot::new(chroot), 1, &mut frame);
-        frame.len() > 4 + MAX_REQUEST
     }
 
     /// Returns the directory that the call lists, if it lists one.

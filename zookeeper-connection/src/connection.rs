@@ -38,6 +38,7 @@ use crate::credential::Credential;
 use crate::driver::{self, IoThread, WAKER};
 use crate::exchange::{Exchange, exchange};
 use crate::machine::{Config, Machine, SessionLoss};
+use crate::max_buffer::{DEFAULT_JUTE_MAX_BUFFER, MaxBuffer};
 use crate::path::is_absolute;
 use crate::resolver::{self, NameService, Resolver};
 #[cfg(feature = "kerberos")]
@@ -50,7 +51,7 @@ use crate::shared::{ContactState, Io, PollHandle, Shared};
 use crate::support::{lock_order, new_guid};
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
-use crate::tls::TlsConfig;
+use crate::tls::{TlsClient, TlsConfig};
 use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, ZkResult};
 
 type Result<T> = std::result::Result<T, ConnectError>;
@@ -91,6 +92,10 @@ pub struct ConnectionOptions {
     pub tls: Option<TlsConfig>,
     /// The length of the longest frame to accept from a server, in bytes. 64 MiB by default.
     pub max_frame: usize,
+    /// The servers' `jute.maxbuffer`, in bytes. If they differ, the smallest. 1 MiB by default, as in ZooKeeper.
+    ///
+    /// It [bounds](MaxBuffer) each call. If the value is larger than the servers', **a call may stop all servers**.
+    pub jute_max_buffer: usize,
     /// The longest tick of the servers, if it is known.
     ///
     /// The client never assumes a shorter tick, and assumes this tick for a server that does not reveal its own. If
@@ -124,6 +129,7 @@ impl ConnectionOptions {
             #[cfg(feature = "tls")]
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
+            jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             max_tick: None,
             mentions_first_outage: true,
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
@@ -134,6 +140,11 @@ impl ConnectionOptions {
 }
 
 impl ConnectionOptions {
+    /// Returns the bound on calls, for a session that has the identities of these credentials.
+    pub(crate) fn max_buffer(&self) -> MaxBuffer {
+        self.credentials.iter().fold(MaxBuffer::new(self.jute_max_buffer), MaxBuffer::with_credential)
+    }
+
     /// Returns the SASL mechanism, if the client must authenticate.
     fn mechanism(&self) -> Result<Option<Mechanism>> {
         #[cfg(feature = "kerberos")]
@@ -167,7 +178,7 @@ impl fmt::Debug for ConnectionOptions {
 ///
 /// # Threads
 /// All methods may be called from any thread. Continuations and the event sink run on the connection's own thread, with
-/// two exceptions. If the session has ended, if the request is too long, or if the client refuses a path, the
+/// two exceptions. If the session has ended, if the call is too long, or if the client refuses a path, the
 /// continuation runs on the calling thread. If a sink is set after the session was lost, it runs on the calling thread,
 /// too. Continuations and sinks must not block: a method of [`Verbs`] called in one of them would wait forever. In a
 /// forked child, every call fails with [`SessionExpired`](ZkError::SessionExpired), and the session still belongs to
@@ -175,6 +186,7 @@ impl fmt::Debug for ConnectionOptions {
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
+    pub(crate) max_buffer: MaxBuffer,
     /// The requested session timeout. [`Connection::close`] may wait this long even if a server has granted less.
     max_close: Duration,
 }
@@ -272,6 +284,7 @@ impl Connection {
             credentials: options.credentials.clone(),
             sasl: mechanism.is_some(),
             max_frame: options.max_frame,
+            jute_max_buffer: options.jute_max_buffer,
             barrier_paths: options.barrier_paths,
             seed: machine_seed,
         };
@@ -288,6 +301,14 @@ impl Connection {
         let (end, ended) = bounded(0);
         let shared = Arc::new(Shared::new(io, ended));
         let chroot = Chroot::new(servers.chroot().unwrap_or_default());
+        let mut max_buffer = options.max_buffer().with_chroot(chroot.prefix().map_or(0, str::len));
+        if mechanism.is_some() {
+            max_buffer = max_buffer.with_unknown_identity();
+        }
+        #[cfg(feature = "tls")]
+        if let Some(length) = tls.as_ref().and_then(TlsClient::certificate_length) {
+            max_buffer = max_buffer.with_certificate(length);
+        }
         let io_thread = IoThread {
             shared: Arc::clone(&shared),
             poll,
@@ -307,15 +328,19 @@ impl Connection {
         };
         let thread = thread::Builder::new().name("zk-io".to_owned());
         thread.spawn(move || io_thread.run()).map_err(ConnectError::thread)?;
-        Ok(Connection { shared, chroot, max_close: session_timeout })
+        Ok(Connection { shared, chroot, max_buffer, max_close: session_timeout })
     }
 
     /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
-    /// write. If the session has ended, the continuation runs on this thread, with `SessionExpired`. If the call is too
-    /// long for a server, or a path may lead out of the chroot, it runs on this thread, with `BadArguments`.
+    /// write. If the session has ended, the continuation runs on this thread, with `SessionExpired`. If a path may lead
+    /// out of the chroot, or the call may be too long for a server, it runs on this thread, with `BadArguments` or
+    /// `CallTooLong`.
     fn send(&self, call: Call, chroot: &Chroot, done: Done) {
-        if !call.has_sound_paths() || call.is_too_long(chroot.prefix().unwrap_or_default()) {
+        if !call.has_sound_paths() {
             return done.finish(Err(ZkError::BadArguments));
+        }
+        if let Err(error) = self.max_buffer.check(&call) {
+            return done.finish(Err(error));
         }
         match exchange(call, done) {
             Exchange::One(one) => self.shared.submit([one], chroot),

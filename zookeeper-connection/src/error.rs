@@ -85,6 +85,19 @@ pub enum ZkError {
         /// The bound, in bytes.
         limit: usize,
     },
+    /// What the servers would read or write for the call could be longer than their `jute.maxbuffer`, so the call was
+    /// not sent.
+    ///
+    /// The client [checks](crate::MaxBuffer) the length. The code is that of bad arguments.
+    #[error(
+        "the call may take {bytes} bytes on the servers, and their jute.maxbuffer as set for this client allows {limit}"
+    )]
+    CallTooLong {
+        /// The bound on the length of the call's request and transaction, in bytes.
+        bytes: usize,
+        /// The largest length that is allowed.
+        limit: usize,
+    },
     /// A local session cannot have an ephemeral znode.
     ///
     /// The session is local (`localSessionsEnabled`), and the server does not upgrade it to a global one
@@ -163,7 +176,7 @@ impl ZkError {
             ZkError::MarshallingError | ZkError::EndsConnection { .. } => -5,
             ZkError::Unimplemented => -6,
             ZkError::OperationTimeout => -7,
-            ZkError::BadArguments => -8,
+            ZkError::BadArguments | ZkError::CallTooLong { .. } => -8,
             ZkError::NoNode => -101,
             ZkError::NoAuth => -102,
             ZkError::BadVersion => -103,
@@ -199,6 +212,7 @@ impl ZkError {
             | ZkError::MarshallingError
             | ZkError::Unimplemented
             | ZkError::SessionFull { .. }
+            | ZkError::CallTooLong { .. }
             | ZkError::EphemeralOnLocalSession
             | ZkError::EndsConnection { .. }
             | ZkError::Other(_) => Class::Final,

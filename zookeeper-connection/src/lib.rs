@@ -128,6 +128,7 @@ mod event;
 #[doc(hidden)]
 pub mod exchange;
 pub mod machine;
+mod max_buffer;
 mod names;
 mod path;
 mod probe;
@@ -163,6 +164,7 @@ pub use connection::{Connection, ConnectionOptions};
 pub use credential::Credential;
 pub use error::{ZkError, ZkResult};
 pub use event::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
+pub use max_buffer::{DEFAULT_JUTE_MAX_BUFFER, MaxBuffer};
 pub use names::{Names, NamesIter};
 #[doc(hidden)]
 pub use path::{broken_rule, is_forbidden, path_of_child, printable};

@@ -618,6 +618,7 @@ mod tests {
             credentials: Vec::new(),
             sasl: false,
             max_frame: 1 << 20,
+            jute_max_buffer: 1 << 20,
             barrier_paths,
             seed: 1,
         };

@@ -6,10 +6,9 @@ use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use zookeeper_connection::codec::{
-    DEFAULT_MAX_FRAME, DecodeError, Frames, MAX_REQUEST, OpCode, ReplyHeader, Request, WatchEvent,
-    decode_connect_answer,
+    DEFAULT_MAX_FRAME, DecodeError, Frames, OpCode, ReplyHeader, Request, WatchEvent, decode_connect_answer,
 };
-use zookeeper_connection::{Chroot, Op, Reply};
+use zookeeper_connection::{Chroot, DEFAULT_JUTE_MAX_BUFFER, Op, Reply};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -81,7 +80,9 @@ fn reply_decoder(operation: OpCode) -> Decoder {
         _ => 8,
     };
     let steps = match operation {
-        OpCode::Multi => vec![Op::Delete { path: String::new(), version: None }; MAX_REQUEST / 17],
+        OpCode::Multi => {
+            vec![Op::Delete { path: String::new(), version: None }; DEFAULT_JUTE_MAX_BUFFER / 17]
+        }
         _ => Vec::new(),
     };
     let header = ReplyHeader { xid: 0, zxid: 0, error: 0 };

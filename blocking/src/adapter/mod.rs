@@ -14,8 +14,8 @@
 //! - On a disconnect, the crate gives up for good if it has not sent a ping for a session timeout, and it
 //!   sends a ping only after two thirds of a session timeout without any request.
 //!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) makes the session leave such gaps.
-//! - The crate sends requests that are too long for a server. The adapter refuses them. It does not know the handle's
-//!   chroot, so within a chroot, a request that is too long by less than the length of the chroot is sent nevertheless.
+//! - The crate sends requests that are too long for a server. The adapter refuses them. It knows neither the handle's
+//!   chroot, which the reserve of [`MaxBuffer`] covers, nor its identities: it counts one with an id of a kibibyte.
 //! - Within a chroot, the crate sends a watch on `/` with the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - A call that is made while a handle's I/O thread starts may not wake that thread, and then no later call
@@ -43,7 +43,7 @@ pub use self::convert::error_of;
 use self::convert::{from_stat, to_acl, to_create_mode};
 use self::watches::HandleWatches;
 use zookeeper_recipes_lock::client::CreateMode;
-use zookeeper_recipes_lock::client::port::{Call, EventSink, Granted, Reply};
+use zookeeper_recipes_lock::client::port::{Call, EventSink, Granted, MaxBuffer, Reply};
 use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
 
 use crate::BlockingClient;
@@ -181,9 +181,8 @@ impl Adapter {
 
 impl BlockingClient for Adapter {
     fn call(&self, call: &Call) -> ZkResult<Reply> {
-        if call.is_too_long("") {
-            return Err(ZkError::BadArguments);
-        }
+        // The adapter does not know the identities of the handle's session.
+        MaxBuffer::new(self.jute_max_buffer()).with_unknown_identity().check(call)?;
         match call {
             Call::Create { path, data, acl, mode } => self.create(path, data, acl, *mode),
             Call::Delete { path, version } => self.ask(|zk| zk.delete(path, *version)).map(|()| Reply::Done),

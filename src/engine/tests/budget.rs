@@ -5,8 +5,8 @@ use crate::client::{Acl, Op, OpOutcome, Transacted};
 use crate::engine::border::Failure;
 use crate::engine::budget::Budget;
 
-/// The bytes of `/lock/x-<guid>-lock-0000000000`, and those that encode its length.
-const REQUEST: usize = 60 + 4;
+/// The bytes of `/lock/x-<guid>-lock-`, of the longest number, and of the path's length.
+const REQUEST: usize = 50 + 11 + 4;
 
 /// Returns an engine in contact, with room for this many requests.
 fn engine_for(requests: usize) -> Engine {
@@ -225,7 +225,7 @@ fn what_the_application_creates_counts_with_its_chroot() {
 /// The sequential znodes of a transaction share their paths without the number, even with those of other clients.
 #[test]
 fn lost_sequential_znodes_of_a_transaction_count_although_others_of_the_same_name_are_gone() {
-    let each = "/q/t-0000000000".len() + 4;
+    let each = "/q/t-".len() + 11 + 4;
     let mut engine = engine_for(3);
     let item = || Op::Create {
         path: "/q/t-".to_owned(),
@@ -260,7 +260,7 @@ fn lost_sequential_znode_with_a_guid_counts_until_it_is_gone() {
         let create = Call::create(&*path, [], [] as [Acl; 0], CreateMode::EphemeralSequential).call;
         let (_, effects) = ask(&mut engine, create);
         answer(&mut engine, effects, Err(ZkError::ConnectionLoss));
-        assert_eq!(engine.commons.calls.budget.used(), path.len() + 10 + 4);
+        assert_eq!(engine.commons.calls.budget.used(), path.len() + 11 + 4);
         let (_, effects) = ask(&mut engine, Call::delete(&*format!("{path}0000000007"), None).call);
         answer(&mut engine, effects, Ok(Reply::Done));
         assert_eq!(engine.commons.calls.budget.used(), 0);

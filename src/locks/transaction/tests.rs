@@ -7,7 +7,7 @@ use super::*;
 use crate::client::Permissions;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, ReadWriteLock, WriteGuard};
-use crate::{BlockingWriteLock, LockGuard, LossReason, Session};
+use crate::{BlockingWriteLock, ErrorKind, LockGuard, LossReason, Session};
 
 const DIR: &str = "/locks/a";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,13 +92,12 @@ fn operation_that_fails_is_named_and_undoes_the_others() {
 fn transaction_that_cannot_be_right_is_refused() {
     let Held { zookeeper, guard, .. } = held();
     let own = guard.id().to_owned();
-    let wrong: [fn(Transaction, &str) -> Transaction; 6] = [
+    let wrong: [fn(Transaction, &str) -> Transaction; 5] = [
         |changes, _| changes,
         |changes, _| changes.if_version(0).set_data("/report", "new"),
         |changes, _| changes.create("/made", "new").if_version(0),
         |changes, _| changes.set_data("/report", "new").if_version(-1),
         |changes, own| changes.set_data("/report", "new").delete(own),
-        |changes, _| changes.set_data("/report", vec![0; 1 << 20]),
     ];
     for change in wrong {
         let error = guard.commit(|changes| change(changes, &own)).unwrap_err();
@@ -106,6 +105,18 @@ fn transaction_that_cannot_be_right_is_refused() {
     }
     let error = guard.commit(|changes| changes.delete("report")).unwrap_err();
     assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error:?}");
+    assert_eq!(report(&zookeeper), "old");
+}
+
+#[test]
+fn transaction_that_servers_could_not_handle_is_refused() {
+    let Held { zookeeper, guard, .. } = held();
+    let error = guard.commit(|changes| changes.set_data("/report", vec![0; 1 << 20])).unwrap_err();
+    assert_eq!((error.reason(), error.kind()), (ErrorReason::CallTooLong, ErrorKind::Permanent), "{error:?}");
+    let message = error.to_string();
+    for part in ["1047552", "jute.maxbuffer", "SessionBuilder::jute_max_buffer"] {
+        assert!(message.contains(part), "{message}");
+    }
     assert_eq!(report(&zookeeper), "old");
 }
 

@@ -56,9 +56,7 @@ impl World {
         let mut existing: BTreeMap<i64, usize> = BTreeMap::new();
         for (session, path) in self.zookeeper.ephemerals() {
             if !late.contains(&path) {
-                // The reserve covers the minus sign of numbers beyond the end of the counter.
-                let sign = usize::from(generated_sequence(&path).is_some_and(|number| number < 0));
-                *existing.entry(session).or_default() += LENGTH + path.len() - sign;
+                *existing.entry(session).or_default() += LENGTH + path.len();
             }
         }
         for (number, session, core) in sessions {

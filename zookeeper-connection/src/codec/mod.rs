@@ -40,10 +40,6 @@ pub use server::{Request, encode_sasl_token};
 /// frames that they send, so a listing over the client's limit could not be read from any server.
 pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 
-/// The limit for a request: the default of a server's `jute.maxbuffer`. If a frame is longer, the server closes the
-/// connection without a reply.
-pub const MAX_REQUEST: usize = 0xf_ffff;
-
 /// The xid of a watch event.
 pub const XID_EVENT: i32 = -1;
 /// The xid of a ping and its reply.

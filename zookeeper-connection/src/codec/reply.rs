@@ -2,16 +2,13 @@
 
 use super::reader::Reader;
 use super::request::MULTI_END;
-use super::{DecodeError, MAX_REQUEST, OpCode};
+use super::{DecodeError, OpCode};
 use crate::chroot::Chroot;
 use crate::error::{ZkError, ZkResult};
 use crate::{Op, OpOutcome, Reply, Stat, Transacted};
 
 /// The length of the shortest result of a multi, which is a header.
 const MIN_RESULT: usize = 9;
-
-/// The maximum number of requests in a multi. Each takes at least 17 bytes: a header, an empty path and a version.
-const MAX_RESULTS: usize = MAX_REQUEST / 17;
 
 /// The start of every frame that a server sends, except the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +108,6 @@ fn decode_multi(
         let _error = reader.i32()?;
         if is_end {
             break;
-        }
-        if count == MAX_RESULTS {
-            return Err(DecodeError::TooLong);
         }
         let outcome = if number == MULTI_END {
             let error = ZkError::from_code(reader.i32()?);

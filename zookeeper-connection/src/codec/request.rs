@@ -106,8 +106,8 @@ impl fmt::Debug for Control<'_> {
 
 impl Call {
     /// Appends the frame of the call, whose paths are relative to the chroot. For a `CreateAndList`, this is the frame
-    /// of the create; the listing is a separate call. The caller must check that the frame is no longer than
-    /// [`MAX_REQUEST`](super::MAX_REQUEST), not counting the four bytes of the length.
+    /// of the create; the listing is a separate call. The caller must check the length with
+    /// [`MaxBuffer`](crate::MaxBuffer).
     ///
     /// `operation` is the operation [of the call](OpCode::of_call), except that `Create` may stand in for `Create2`,
     /// which has the same record.

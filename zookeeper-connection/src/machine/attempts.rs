@@ -104,7 +104,8 @@ impl<C> Machine<C> {
             return self.traffic.send_close(&mut self.outgoing);
         }
         self.post(Event::Connected { granted, session_id: self.identity.id });
-        for request in self.watches.to_set_again(self.identity.replied_zxid) {
+        let (zxid, max_length) = (self.identity.replied_zxid, self.config.jute_max_buffer);
+        for request in self.watches.to_set_again(zxid, max_length) {
             self.traffic.send_watches(&request, &mut self.outgoing);
         }
         if self.identity.has_seen_more {

@@ -15,6 +15,7 @@ use crate::codec::{
 };
 use crate::credential::Credential;
 use crate::error::ZkError;
+use crate::max_buffer::DEFAULT_JUTE_MAX_BUFFER;
 use crate::time::Moment;
 use crate::{Acl, Call, CreateMode, Reply, Stat};
 
@@ -114,6 +115,7 @@ impl Run {
             credentials: vec![credential; usize::from(first % 3)],
             sasl: uses_sasl,
             max_frame: MAX_FRAME,
+            jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             barrier_paths: ["/barrier", "/barrier/none"],
             seed: 5,
         };

@@ -101,6 +101,8 @@ pub struct Config {
     pub sasl: bool,
     /// The length of the longest frame to accept from a server, in bytes.
     pub max_frame: usize,
+    /// The servers' `jute.maxbuffer`, which a request that sets watches again must not exceed.
+    pub jute_max_buffer: usize,
     /// The path of a znode that does not exist, and a path below it.
     ///
     /// After a reconnect, the machine may send a write to one of these paths. The write changes nothing.

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use crate::codec::Control;
 
-/// The maximum total length of the paths in one request that sets watches again, because a server refuses long
-/// requests.
+/// The maximum total length of the paths in one request that sets watches again, as in Java's client.
 const MAX_PATHS_LENGTH: usize = 128 * 1024;
+
+/// The bytes of such a request without its paths: two numbers, a transaction and three counts.
+const REST: usize = 2 * 4 + 8 + 3 * 4;
 
 /// The table in which a server keeps a watch. The order is that of [`Control::SetWatches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,17 +51,20 @@ impl Watches {
         any
     }
 
-    /// Returns the requests that set all watches again. They make the server report the events since `zxid`.
-    pub(super) fn to_set_again(&self, zxid: i64) -> Vec<Control<'_>> {
+    /// Returns the requests that set all watches again, none of them longer than `max_length`. They make the server
+    /// report the events since `zxid`. The call that set a watch was short enough for this request, too.
+    pub(super) fn to_set_again(&self, zxid: i64, max_length: usize) -> Vec<Control<'_>> {
+        let max_paths = max_length.saturating_sub(REST).min(MAX_PATHS_LENGTH);
         let tables = self.tables.iter().enumerate();
         let all = tables.flat_map(|(table, paths)| paths.iter().map(move |path| (table, path)));
         let mut requests = Vec::new();
         let mut chunk = Chunk::default();
         for (table, path) in all {
-            if chunk.length > 0 && chunk.length + path.len() > MAX_PATHS_LENGTH {
+            let length = path.len() + size_of::<i32>();
+            if chunk.length > 0 && chunk.length + length > max_paths {
                 requests.push(std::mem::take(&mut chunk).into_request(zxid));
             }
-            chunk.length += path.len() + size_of::<i32>();
+            chunk.length += length;
             chunk.tables[table].push(Cow::Borrowed(path));
         }
         if chunk.length > 0 {
@@ -92,7 +97,7 @@ mod tests {
         watches.set(Table::Data, "/a".to_owned());
         watches.set(Table::Children, "/a".to_owned());
         watches.remove_fired(&[Table::Data, Table::Existence], "/a");
-        let again = watches.to_set_again(5);
+        let again = watches.to_set_again(5, usize::MAX);
         let [Control::SetWatches { relative_zxid: 5, data, exist, child }] = again.as_slice() else {
             panic!("{again:?}");
         };
@@ -105,7 +110,7 @@ mod tests {
         let mut watches = Watches::default();
         watches.set(Table::Existence, "/a".to_owned());
         watches.remove_fired(&[Table::Existence], "/a");
-        assert!(watches.to_set_again(1).is_empty());
+        assert!(watches.to_set_again(1, usize::MAX).is_empty());
     }
 
     #[test]
@@ -115,15 +120,18 @@ mod tests {
             let table = [Table::Data, Table::Existence, Table::Children][number % 3];
             watches.set(table, format!("/a/long/directory/of/locks/x-lock-{number:010}"));
         }
-        let mut seen = 0;
-        for request in watches.to_set_again(1) {
-            let Control::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
-            seen += data.len() + exist.len() + child.len();
-            let mut frame = Vec::new();
-            request.encode(-8, &mut frame);
-            assert!(frame.len() <= MAX_PATHS_LENGTH + 100, "{}", frame.len());
+        // A server's limit does not include the four bytes of the length.
+        for (max_length, longest) in [(4096, 4096), (usize::MAX, MAX_PATHS_LENGTH + REST)] {
+            let mut seen = 0;
+            for request in watches.to_set_again(1, max_length) {
+                let Control::SetWatches { data, exist, child, .. } = &request else { panic!("{request:?}") };
+                seen += data.len() + exist.len() + child.len();
+                let mut frame = Vec::new();
+                request.encode(-8, &mut frame);
+                assert!(frame.len() - 4 <= longest, "{}", frame.len());
+            }
+            assert_eq!(seen, 10_000);
         }
-        assert_eq!(seen, 10_000);
     }
 
     #[test]
@@ -131,8 +139,8 @@ mod tests {
         let mut watches = Watches::default();
         // Each path takes sixteen bytes.
         (0..MAX_PATHS_LENGTH / 16).for_each(|number| watches.set(Table::Data, format!("/{number:011}")));
-        assert_eq!(watches.to_set_again(1).len(), 1);
+        assert_eq!(watches.to_set_again(1, usize::MAX).len(), 1);
         watches.set(Table::Data, "/b".to_owned());
-        assert_eq!(watches.to_set_again(1).len(), 2);
+        assert_eq!(watches.to_set_again(1, usize::MAX).len(), 2);
     }
 }

@@ -10,10 +10,10 @@ use crossbeam_channel::bounded;
 use super::server::{Client, Seen, Server, answer, refused, replied};
 use super::*;
 use crate::Names;
-use crate::codec::{EventKind, MAX_REQUEST, OpCode, Request, WatchEvent};
+use crate::codec::{EventKind, OpCode, Request, WatchEvent};
 use crate::error::ZkError;
 use crate::tests::{eventually, next};
-use crate::{Acl, CreateMode, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
+use crate::{Acl, CreateMode, Credential, Done, Enqueued, Op, OpOutcome, Reply, Transacted};
 use crate::{Call, Verbs};
 
 #[test]
@@ -222,19 +222,31 @@ fn sequential_znodes_are_created_below_the_root_of_the_chroot() {
 }
 
 #[test]
-fn request_longer_than_servers_accept_is_refused_before_it_is_sent() {
+fn call_that_may_be_too_long_for_the_servers_is_refused_before_it_is_sent() {
     let server = Server::start();
-    let connection = connect(&server.address());
-    // The overhead of the path, the lengths, the header and the version.
-    let overhead = 2 + 4 + 4 + 8 + 4;
-    let longest = vec![0; MAX_REQUEST - overhead];
-    connection.set_data("/a", &longest, None).unwrap();
-    let longer = vec![0; MAX_REQUEST - overhead + 1];
-    assert_eq!(connection.set_data("/a", &longer, None).unwrap_err(), ZkError::BadArguments);
-    let acl = [Acl::new(crate::Permissions::ALL, "digest", "x".repeat(MAX_REQUEST))];
-    let created = connection.create("/a", b"", &acl, CreateMode::Persistent);
-    assert_eq!(created, Err(ZkError::BadArguments));
-    connection.get_data("/a", false).unwrap();
+    for jute_max_buffer in [8192, 4 << 20] {
+        let servers = ConnectString::parse(&format!("{}/app", server.address())).unwrap();
+        let mut options = ConnectionOptions::new(Duration::from_secs(30));
+        let credential = |auth: &str| Credential { scheme: "digest".to_owned(), auth: auth.into() };
+        options.credentials = vec![credential("user:secret"), credential("another:secret")];
+        options.jute_max_buffer = jute_max_buffer;
+        let connection = Connection::connect(&servers, &options, None).unwrap();
+        let bound = connection.max_buffer.clone();
+        let expected = options.max_buffer().with_chroot("/app".len());
+        assert_eq!(bound, expected, "the connection knows its identities and its chroot");
+
+        let rest = bound.bytes(&Call::set_data("/a", [], None).call);
+        let longest = vec![0; jute_max_buffer - 1024 - rest];
+        connection.set_data("/a", &longest, None).unwrap();
+        let refused = connection.set_data("/a", &[&longest[..], &[0]].concat(), None).unwrap_err();
+        let limit = jute_max_buffer - 1024;
+        assert_eq!(refused, ZkError::CallTooLong { bytes: limit + 1, limit });
+
+        let for_creator = vec![Acl::creator_all()[0].clone(); jute_max_buffer / 100];
+        let refused = connection.create("/a", b"", &for_creator, CreateMode::Persistent).unwrap_err();
+        assert!(matches!(refused, ZkError::CallTooLong { .. }), "each entry stands for two: {refused:?}");
+        connection.get_data("/a", false).unwrap();
+    }
 }
 
 #[test]

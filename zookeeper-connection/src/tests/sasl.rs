@@ -102,7 +102,9 @@ fn server() -> Server {
 #[test]
 fn session_authenticates_on_every_connection() {
     let server = server();
-    let connection = authenticate(&server.address(), &with_mechanism(LONG, |_| Ok(prepared())));
+    let by = with_mechanism(LONG, |_| Ok(prepared()));
+    let connection = authenticate(&server.address(), &by);
+    assert_eq!(connection.max_buffer, by.options.max_buffer().with_unknown_identity());
     for _ in 0..3 {
         assert!(connection.exists("/a", false).is_ok());
         server.disconnect();

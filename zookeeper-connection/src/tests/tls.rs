@@ -202,6 +202,19 @@ fn server_that_requires_a_client_certificate_gets_it() {
     assert_refused(&server, &files.with_identity(trusting, &stranger), "received fatal alert");
 }
 
+/// Servers make an identity of the certificate.
+#[test]
+fn certificate_of_the_client_counts_as_an_identity_of_the_session() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = authority.issue(&["client"]);
+    let server = serve(&authority.issue(&["zk1"]), Some(&authority));
+    let trusting = files.trusting(&authority);
+    let without = options_for(&server, &trusting, LONG).max_buffer();
+    let connection = assert_serves(&server, &files.with_identity(trusting, &identity));
+    let length = identity.certificate.der().len();
+    assert_eq!(connection.max_buffer, without.with_certificate(length));
+}
+
 /// Renewed files are used by a later attempt than the one that notices the change.
 #[test]
 fn renewed_files_are_used_by_later_connections() {

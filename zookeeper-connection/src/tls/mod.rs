@@ -280,6 +280,12 @@ impl TlsClient {
         Ok(TlsTarget { client: Arc::clone(&self.files.client), name })
     }
 
+    /// Returns the length of the client's certificate in bytes, if it has one.
+    pub(crate) fn certificate_length(&self) -> Option<usize> {
+        let presented = self.files.client.client_auth_cert_resolver.resolve(&[], &[])?;
+        presented.cert.first().map(|certificate| certificate.len())
+    }
+
     /// Applies the outcome of the last check of the files, and starts the next check.
     fn renew(&mut self) {
         match self.look.as_ref().map(Receiver::try_recv) {

@@ -49,6 +49,7 @@ impl SimulatedConnection {
                 credentials: if authenticates { vec![credential] } else { Vec::new() },
                 sasl: tickets.is_some(),
                 max_frame: DEFAULT_MAX_FRAME,
+                jute_max_buffer: world.profile.jute_max_buffer,
                 barrier_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
                 seed: state.random.next(),
             };

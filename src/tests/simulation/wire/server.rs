@@ -23,9 +23,10 @@ use crate::error::{ZkError, ZkResult};
 use crate::fake::{ServedConnection, View};
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
+use zookeeper_connection::DEFAULT_JUTE_MAX_BUFFER;
 use zookeeper_connection::codec::{
     AUTHENTICATION_REQUIRED, ConnectAnswer, ConnectRequest, ConnectResponse, Control, EventKind, Frames,
-    MAX_REQUEST, Password, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
+    Password, ReplyHeader, Request, WatchEvent, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 
 pub(super) struct Peer {
@@ -66,7 +67,7 @@ impl Peer {
     pub(super) fn new(number: i64) -> Peer {
         Peer {
             number,
-            frames: Frames::new(MAX_REQUEST),
+            frames: Frames::new(DEFAULT_JUTE_MAX_BUFFER),
             stage: Stage::Greeting,
             is_waiting: false,
             is_stuck: false,

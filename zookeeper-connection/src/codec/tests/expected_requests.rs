@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use super::{bytes, framed};
 use crate::chroot::Chroot;
 use crate::codec::{
-    ConnectRequest, Control, DecodeError, MAX_REQUEST, OpCode, Password, Request, XID_AUTH, XID_PING,
-    XID_SET_WATCHES,
+    ConnectRequest, Control, DecodeError, OpCode, Password, Request, XID_AUTH, XID_PING, XID_SET_WATCHES,
 };
 use crate::{Acl, Call, CreateMode, Op, Permissions};
 
@@ -236,14 +235,6 @@ fn operations_have_distinct_numbers() {
         assert_eq!(OpCode::from_number(operation.number()), Some(operation));
     }
     assert_eq!(OpCode::from_number(0), None);
-}
-
-#[test]
-fn request_over_the_limit_is_recognized_by_its_length() {
-    let mut frame = b"before".to_vec();
-    let start = frame.len();
-    Request::Call(Call::set_data("/a", vec![0; MAX_REQUEST], None).call).encode(1, &mut frame);
-    assert!(frame.len() - start - 4 > MAX_REQUEST);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::codec::{
     ConnectRequest, DecodeError, Frames, OpCode, ReplyHeader, Request, WatchEvent, XID_EVENT,
     decode_connect_answer,
 };
-use crate::{Call, CreateMode, Op, Reply};
+use crate::{Call, CreateMode, MaxBuffer, Op, Reply};
 
 /// Returns the contents of the only frame that `encode` appends.
 fn contents(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -83,6 +83,16 @@ proptest! {
         prop_assert!(Request::decode(&frame) == Ok((xid, request)), "{:02x?}", frame);
         for prefix in prefixes(&frame) {
             prop_assert!(Request::decode(prefix).is_err(), "{:02x?}", prefix);
+        }
+    }
+
+    #[test]
+    fn requests_are_no_longer_than_their_bound(request in generate::request()) {
+        // The xid, the number of the operation, and the end of a multi.
+        const HEADERS: usize = 4 + 4 + 9;
+        if let Request::Call(call) = &request {
+            let (length, bound) = (contents(|frame| request.encode(1, frame)).len(), MaxBuffer::new(0).bytes(call));
+            prop_assert!(length <= bound + HEADERS, "{} bytes, bound {}", length, bound);
         }
     }
 

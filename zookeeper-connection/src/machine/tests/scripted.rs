@@ -10,6 +10,7 @@ use crate::codec::{
 use crate::credential::Credential;
 use crate::error::ZkResult;
 use crate::machine::{Action, Config, Event, Machine, Phase};
+use crate::max_buffer::DEFAULT_JUTE_MAX_BUFFER;
 use crate::time::Moment;
 use crate::{Call, Granted, Reply, Stat};
 
@@ -35,6 +36,7 @@ pub(super) fn config() -> Config {
         credentials: Vec::new(),
         sasl: false,
         max_frame: DEFAULT_MAX_FRAME,
+        jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
         barrier_paths: ["/barrier", "/barrier/none"],
         seed: 5,
     }
