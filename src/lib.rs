@@ -99,8 +99,8 @@
 //! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
 //! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
 //!
-//! If the owner's process is killed, the next request in the queue acquires the lock once the session timeout
-//! has passed.
+//! If the owner's process is killed, the next request in the queue acquires the lock [once the servers have ended the
+//! session](guide::faults#the-process-of-a-holder-or-a-waiter-dies).
 //!
 //! The guide on [guarantees](guide::guarantees) lists the promises and their limits. The guide on
 //! [faults](guide::faults) says what your program sees in each fault.

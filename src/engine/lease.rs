@@ -30,6 +30,7 @@ use std::time::Duration;
 
 pub(crate) use self::evidence::Sending;
 use self::evidence::{RoundTrip, Written};
+pub(crate) use self::keep_alive::longest_outage;
 use super::border::ParticipantId;
 use crate::client::Granted;
 use crate::time::Moment;
@@ -414,9 +415,8 @@ impl Lease {
         self.granted.session_timeout / RESERVE_DIVISOR
     }
 
-    /// Returns how long a proof holds.
     fn span(&self) -> Duration {
-        self.granted.session_timeout - self.granted.session_timeout / MARGIN_DIVISOR
+        span(self.granted.session_timeout)
     }
 
     /// Notes a sign of life from the ensemble. By itself, it proves nothing.
@@ -530,4 +530,9 @@ impl Lease {
         }
         false
     }
+}
+
+/// Returns S, how long a proof holds: the session timeout less the margin.
+fn span(session_timeout: Duration) -> Duration {
+    session_timeout - session_timeout / MARGIN_DIVISOR
 }

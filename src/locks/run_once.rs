@@ -103,7 +103,7 @@ pub enum RunOutcome<T, E> {
 /// | the key is marked | before the job | after the job has succeeded |
 /// | the job runs | at most once | until it succeeds |
 /// | the job fails or panics | not repeated | repeated by the next call |
-/// | the process is killed | not repeated | repeated after the session timeout |
+/// | the process is killed | not repeated | repeated once the session has ended |
 ///
 /// If the lock is lost during the job, the job keeps running. With [`Repeat::UntilSuccess`], another process may then
 /// run it at the same time, so the job must check [`LockGuard::is_owner`].

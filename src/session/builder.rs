@@ -4,18 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zookeeper_connection::Credential;
 #[cfg(feature = "kerberos")]
 use zookeeper_connection::KerberosConfig;
 #[cfg(feature = "sasl")]
 use zookeeper_connection::SaslDigest;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
+use zookeeper_connection::{Credential, TickNote};
 
 use super::own_client::{OwnClient, OwnOptions};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
-use crate::client::{DEFAULT_JUTE_MAX_BUFFER, ZooKeeperClient};
+use crate::client::{DEFAULT_JUTE_MAX_BUFFER, Granted, ZooKeeperClient};
+use crate::engine::lease::longest_outage;
 use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::recipe::path::ZNodePath;
 use crate::session::events::EventHook;
@@ -48,6 +49,7 @@ pub struct SessionBuilder {
     connect_string: String,
     session_timeout: Duration,
     replaces_lost_sessions: bool,
+    tick: Option<Duration>,
     max_tick: Option<Duration>,
     jute_max_buffer: usize,
     survived_outage: Option<Duration>,
@@ -78,6 +80,7 @@ impl SessionBuilder {
             connect_string,
             session_timeout: DEFAULT_TIMEOUT,
             replaces_lost_sessions: false,
+            tick: None,
             max_tick: None,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             survived_outage: None,
@@ -102,21 +105,43 @@ impl SessionBuilder {
         SessionBuilder { session_timeout, ..self }
     }
 
-    /// Sets the longest tick (`tickTime`) of any server.
+    /// Sets the tick (`tickTime`) of the servers.
     ///
-    /// A lock is owned only while the server provably keeps the session, and the proof depends on the tick.
+    /// A lock is owned only while the servers provably keep the session, and the proof depends on the tick. The session
+    /// reckons with exactly this tick, in place of one that it measures, and opens no second connection to measure one.
+    /// If the servers have different ticks, set the longest.
+    ///
+    /// Set the tick if you know it, above all if `minSessionTimeout` was raised. The session cannot measure the tick
+    /// then, and takes half of `minSessionTimeout` for it, so an owner survives only [shorter
+    /// outages](crate::guide::guarantees#limits). `zklock doctor` says what to set. At level `info`, the log says which
+    /// tick a session reckons with, and why.
+    ///
+    /// **A value below the true tick breaks mutual exclusion when a server dies**: a lease may then outlast the session
+    /// by up to 1.1 times the difference. Nothing can tell the session that the value is too short. Before you raise
+    /// `tickTime`, restart the clients with the new tick. A value above the true tick only costs some of the outage that
+    /// an owner survives.
+    ///
+    /// If the servers grant a session timeout of less than two such ticks, [`connect`](SessionBuilder::connect) fails
+    /// with [`InvalidArgument`](crate::ErrorReason::InvalidArgument). It also does so if the value is zero, or longer
+    /// than [`max_tick`](SessionBuilder::max_tick). With a tick, `max_tick` has no other effect.
+    pub fn tick(self, tick: Duration) -> SessionBuilder {
+        SessionBuilder { tick: Some(tick), ..self }
+    }
+
+    /// Sets an upper bound of the servers' ticks, for those who do not know the [tick](SessionBuilder::tick).
     ///
     /// The session measures the tick on a second connection, as half of the shortest session timeout that the server
-    /// grants there. It then uses the measured tick or the tick set here, whichever is longer. If no tick is set, 2 s
+    /// grants there. It then uses the measured tick or the bound set here, whichever is longer. If no bound is set, 2 s
     /// takes its place (the tick in ZooKeeper's sample configuration). If the server refuses a second connection, the
-    /// session uses the tick set here or, if none is set, the longest tick that the session timeout allows. That is
+    /// session uses the bound set here or, if none is set, the longest tick that the session timeout allows. That is
     /// half of the session timeout. A longer tick, measured or set here, counts as half of the session timeout, too.
     /// Zero is refused when the session connects.
     ///
-    /// - If your servers' tick is shorter than 2 s and you need a session timeout of a few seconds, set their tick. The
+    /// - If your servers' ticks are shorter than 2 s and you need a session timeout of a few seconds, set a bound. The
     ///   session's locks then survive longer outages.
-    /// - If the true tick is longer than 2 s and the servers' `minSessionTimeout` is less than two ticks, set the true
-    ///   tick. Such a `minSessionTimeout` hides the true tick from the measurement.
+    /// - If a true tick is longer than 2 s and the servers' `minSessionTimeout` is less than two ticks, set a bound, and
+    ///   a session timeout of at least two such ticks. Such a `minSessionTimeout` hides the true tick from the
+    ///   measurement.
     ///
     /// **A value below the true tick breaks mutual exclusion when a server dies**, if `minSessionTimeout` hides the
     /// true tick or the servers refuse a second connection.
@@ -299,8 +324,9 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed, the timeout is
-    ///   shorter than 100 ms or longer than a day, the [`max_tick`](SessionBuilder::max_tick) is zero, `jute.maxbuffer`
-    ///   is less than 4096, or both DIGEST-MD5 and Kerberos are set.
+    ///   shorter than 100 ms or longer than a day, the [`max_tick`](SessionBuilder::max_tick) is zero, the
+    ///   [`tick`](SessionBuilder::tick) is zero, longer than `max_tick` or more than half of the granted session timeout,
+    ///   `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. If no server even accepted
     ///   it, the message contains the outcome for each server.
@@ -324,7 +350,7 @@ impl SessionBuilder {
         Ok(session)
     }
 
-    /// Checks the connect string, the session timeout, the longest tick and `jute.maxbuffer`.
+    /// Checks the connect string, the session timeout, the ticks and `jute.maxbuffer`.
     ///
     /// [`connect`](SessionBuilder::connect) makes the same checks before it sends anything.
     ///
@@ -337,9 +363,7 @@ impl SessionBuilder {
     fn options(&self) -> Result<OwnOptions> {
         check_timeout(self.session_timeout)?;
         check_jute_max_buffer(self.jute_max_buffer)?;
-        if self.max_tick.is_some_and(|tick| tick.is_zero()) {
-            return Err(LockError::invalid_argument("max_tick", "no server has a tick of zero"));
-        }
+        check_ticks(self.tick, self.max_tick)?;
         OwnOptions::new(&self.connect_string, self.session_timeout)
     }
 
@@ -348,7 +372,9 @@ impl SessionBuilder {
         let mut options = self.options()?;
         options.connection.jute_max_buffer = self.jute_max_buffer;
         options.connection.credentials = self.credentials;
+        options.connection.tick = self.tick;
         options.connection.max_tick = self.max_tick;
+        options.connection.tick_note = Some(outage_note(self.survived_outage));
         #[cfg(feature = "sasl")]
         {
             options.connection.sasl_digest = self.sasl_digest;
@@ -379,6 +405,28 @@ impl SessionBuilder {
         let factory = Factory::cancellable(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
     }
+}
+
+fn check_ticks(tick: Option<Duration>, max_tick: Option<Duration>) -> Result<()> {
+    for (setting, value) in [("tick", tick), ("max_tick", max_tick)] {
+        if value.is_some_and(|value| value.is_zero()) {
+            return Err(LockError::invalid_argument(setting, "no server has a tick of zero"));
+        }
+    }
+    match (tick, max_tick) {
+        (Some(tick), Some(max)) if tick > max => {
+            let rule = format!("{tick:?} is longer than max_tick, which is {max:?}");
+            Err(LockError::invalid_argument("tick", rule))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says in the log which outage an owner survives on a connection.
+fn outage_note(wanted: Option<Duration>) -> TickNote {
+    Arc::new(move |granted: Granted| {
+        format!("an owner of a lock survives an outage of up to {:.1?}", longest_outage(granted, wanted))
+    })
 }
 
 fn check_jute_max_buffer(bytes: usize) -> Result<()> {
@@ -424,12 +472,24 @@ impl Opener {
     fn connect(&self, wait: &Wait) -> Result<Arc<OwnClient>> {
         let begun = Instant::now();
         let client = OwnClient::connect(&self.options, wait)?;
+        self.check_grant(client.session_timeout())?;
         if let Some(chroot) = self.options.servers.chroot().filter(|_| self.creates_chroot) {
             let chroot = ZNodePath::from_server(chroot);
             let created = chroot::create(&chroot, |call| client.call_at_root(call, wait));
             created.map_err(|error| self.no_contact(error, begun, wait))?;
         }
         Ok(client)
+    }
+
+    /// With a longer tick, hardly any proof of a lease would be possible, and a request could block others forever.
+    fn check_grant(&self, granted: Duration) -> Result<()> {
+        let stated = self.options.connection.tick.filter(|tick| tick.saturating_mul(2) > granted);
+        let Some(tick) = stated else { return Ok(()) };
+        let rule = format!(
+            "the servers grant a session timeout of {granted:?}, which is less than two ticks of {tick:?}; check the tick \
+             and the servers' minSessionTimeout, or request a longer session timeout"
+        );
+        Err(LockError::invalid_argument("tick", rule))
     }
 
     /// Turns a loss of contact during the creation of the chroot into `NoServer`, so that the creation is attempted
@@ -454,9 +514,13 @@ mod tests {
     #[test]
     fn settings_out_of_bounds_are_refused_before_anything_is_sent() {
         let check = |set: fn(SessionBuilder) -> SessionBuilder| set(Session::builder("localhost:1")).check();
-        assert!(check(|builder| builder.max_tick(Duration::from_millis(1))).is_ok());
-        let refused: [fn(SessionBuilder) -> SessionBuilder; 4] = [
+        const TICK: Duration = Duration::from_millis(1);
+        assert!(check(|builder| builder.max_tick(TICK)).is_ok());
+        assert!(check(|builder| builder.tick(TICK).max_tick(TICK)).is_ok());
+        let refused: [fn(SessionBuilder) -> SessionBuilder; 6] = [
             |builder| builder.max_tick(Duration::ZERO),
+            |builder| builder.tick(Duration::ZERO),
+            |builder| builder.tick(2 * TICK).max_tick(TICK),
             |builder| builder.session_timeout(Duration::from_millis(99)),
             |builder| builder.session_timeout(Duration::MAX),
             |builder| builder.jute_max_buffer(0),
@@ -464,5 +528,16 @@ mod tests {
         for (number, set) in refused.into_iter().enumerate() {
             assert!(check(set).unwrap_err().is_invalid_argument(), "{number}");
         }
+    }
+
+    #[test]
+    fn log_says_which_outage_an_owner_survives_with_the_tick_that_counts() {
+        let granted = Granted::new(Duration::from_secs(30));
+        let note = |granted, wanted: Option<u64>| outage_note(wanted.map(Duration::from_secs))(granted);
+        let survives = |outage: &str| format!("an owner of a lock survives an outage of up to {outage}");
+        assert_eq!(note(granted.with_tick(Duration::from_secs(2)), None), survives("16.9s"));
+        assert_eq!(note(granted.with_tick(Duration::from_secs(2)), Some(5)), survives("5.0s"));
+        // Half of a minimum session timeout of 30 s.
+        assert_eq!(note(granted.with_tick(Duration::from_secs(15)), None), survives("9.4s"));
     }
 }

@@ -12,7 +12,7 @@ use crate::fixtures::{Call, LONG, RecordingListener, SHORT, connect, next, uniqu
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::ServerOptions;
-use crate::support::wait::{deadline, eventually};
+use crate::support::wait::{deadline, eventually, scaled};
 
 #[test]
 fn owner_and_waiter_survive_the_death_of_the_leading_server() {
@@ -47,6 +47,35 @@ fn assert_owner_and_waiter_survive_the_leader_of(ensemble: &Ensemble) {
     assert!(calls.try_recv().is_err());
     guard.unlock().unwrap();
     assert_eq!(next(&calls), Call::Acquired);
+}
+
+/// A new leader gives every session its whole timeout again, also one whose client is long gone.
+#[test]
+fn dead_holder_blocks_others_for_another_session_timeout_when_the_leader_dies() {
+    let ensemble = Ensemble::start(3);
+    let dir = unique_dir("dead-holder");
+    let relay = Relay::to(ensemble.connect_string_of(ensemble.follower()));
+    let holder = connect(&relay.connect_string(), SHORT);
+    let guard = BlockingWriteLock::new(&holder, &dir).unwrap().lock().unwrap();
+    let near = connect(&ensemble.connect_string(), LONG);
+    let (listener, calls) = RecordingListener::new();
+    let waiter = WriteLock::with_listener(&near, &dir, listener).unwrap();
+    assert!(!waiter.lock().unwrap());
+
+    let leader = ensemble.leader();
+    relay.refuse();
+    let died = Instant::now();
+    eventually("half of the session timeout is over", || died.elapsed() >= SHORT / 2);
+    assert!(calls.is_empty(), "the session has not expired yet");
+    let leader_died = Instant::now();
+    ensemble.kill(leader);
+    assert_eq!(next(&calls), Call::Acquired);
+    let (since_holder, since_leader) = (died.elapsed(), leader_died.elapsed());
+    assert_eq!(guard.loss(), Some(LossReason::LeaseExpired));
+    assert!(since_leader >= SHORT, "{since_leader:?} after the death of the leader");
+    // The election, the reconnect of the waiter and a tick are extra.
+    let limit = 2 * SHORT + scaled(Duration::from_secs(5));
+    assert!(since_holder < limit, "{since_holder:?} after the death of the holder");
 }
 
 /// The lower half of a transaction's number is a counter. When the counter reaches its end, the serving leader

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zookeeper_recipes_lock::queue::LockDirectory;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockGuard, LossReason, Session, SessionState, WriteLock};
+use zookeeper_recipes_lock::{
+    BlockingWriteLock, ErrorReason, LockGuard, LossReason, Session, SessionBuilder, SessionState, WriteLock,
+};
 
 use crate::fixtures::{LONG, Observer, SHORT, connect, next, unique_dir};
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{Server, ServerOptions};
-use crate::support::wait::{deadline, eventually, eventually_within, scaled};
+use crate::support::wait::{deadline, eventually, eventually_some, eventually_within, scaled};
 
 /// The bits of a zxid that count the transactions under one leader.
 const COUNTER: i64 = 0xffff_ffff;
@@ -119,6 +121,58 @@ fn assert_moved_owner_ends_in_time(short: usize, change: &[(&str, &str)]) {
     takes_over_without_overlap(&guard, &waiter);
     assert_eq!(far.session_timeout(), SHORT);
     assert_eq!(next(guard.lost()), LossReason::LeaseExpired);
+}
+
+/// A raised `minSessionTimeout` hides the tick, so a session assumes a tick of half of it.
+#[test]
+fn owner_survives_half_a_session_timeout_where_a_raised_minimum_hides_the_tick_if_the_tick_is_stated() {
+    const TICK: Duration = Duration::from_millis(400);
+    const TIMEOUT: Duration = Duration::from_secs(8);
+    let server = Server::with(ServerOptions {
+        tick_time_ms: TICK.as_millis().try_into().unwrap(),
+        min_session_timeout_ms: TIMEOUT.as_millis().try_into().unwrap(),
+        ..ServerOptions::default()
+    });
+    let hold = |builder: SessionBuilder| {
+        let session = builder.session_timeout(TIMEOUT).wait_for_server(deadline()).connect().unwrap();
+        let guard = BlockingWriteLock::new(&session, &unique_dir("hidden-tick")).unwrap().lock().unwrap();
+        (session, guard)
+    };
+    // If the machine is so busy that the pause is longer, the test tries again.
+    eventually_some("the pause is not too long", || {
+        let (measuring, fragile) = hold(Session::builder(server.connect_string()));
+        let (knowing, sturdy) = hold(Session::builder(server.connect_string()).tick(TICK));
+        // By now, keep-alives have extended the leases as far as they can.
+        let settled = Instant::now() + TIMEOUT;
+        eventually("the leases are settled", || Instant::now() >= settled);
+        server.pause();
+        let paused = Instant::now();
+        thread::sleep((TIMEOUT / 2).saturating_sub(paused.elapsed()));
+        server.resume();
+        let is_exact = paused.elapsed() < TIMEOUT / 2 + Duration::from_millis(150);
+        eventually("leases from before the pause are over", || paused.elapsed() >= TIMEOUT);
+        let (lost, kept) = (fragile.loss(), sturdy.loss());
+        measuring.close();
+        knowing.close();
+        is_exact.then(|| {
+            assert_eq!(lost, Some(LossReason::LeaseExpired), "the tick counts as half of the minimum");
+            assert_eq!(kept, None, "the session knows the tick");
+        })
+    });
+}
+
+/// With a report delay of most of the session timeout, no lease could be proven.
+#[test]
+fn session_timeout_of_less_than_two_stated_ticks_is_refused() {
+    let server = Server::start();
+    let connect = |tick: u64| {
+        let builder = Session::builder(server.connect_string()).session_timeout(Duration::from_secs(1));
+        builder.tick(Duration::from_millis(tick)).wait_for_server(deadline()).connect()
+    };
+    let error = connect(501).unwrap_err();
+    assert_eq!(error.reason(), ErrorReason::InvalidArgument);
+    assert!(error.to_string().contains("less than two ticks of 501ms"), "{error}");
+    assert!(connect(500).is_ok());
 }
 
 /// An observer behind an observer master reports to the leader in two hops, each of which takes up to half a

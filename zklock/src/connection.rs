@@ -17,7 +17,7 @@ use crate::spans::{parse_duration, parse_positive_duration};
 /// The longest wait for the first server, unless `run --timeout` states another. The session timeout limits it as well.
 const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// The shortest tick that a session assumes without `--max-tick`.
+/// The shortest tick that a session assumes without `--tick` and `--max-tick`.
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 /// The variable with an identity. Other users can see a program's arguments, but not its variables.
@@ -25,6 +25,13 @@ const AUTH_VARIABLE: &str = "ZK_AUTH";
 
 /// The variable with the password of the private key.
 const KEY_PASSWORD_VARIABLE: &str = "ZK_CERT_KEY_PASSWORD";
+
+/// What the user has stated about the servers' ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StatedTick {
+    Exactly(Duration),
+    AtMost(Duration),
+}
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
@@ -47,11 +54,16 @@ pub(crate) struct ConnectionArgs {
     /// number without a unit is in seconds
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
     pub(crate) session_timeout: Duration,
-    /// The longest tick (tickTime) of the servers. zklock measures the ticks on a second connection to each
-    /// server, but assumes at least this tick, or 2s without this option. If a server refuses the second
-    /// connection, zklock assumes this tick, or half of the session timeout without this option
+    /// The tick (tickTime) of the servers, which 'doctor' shows; the longest, if they differ. With it, zklock
+    /// measures no ticks. If it is too short, a lock can have two owners when a server dies
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_positive_duration)]
-    pub(crate) max_tick: Option<Duration>,
+    tick: Option<Duration>,
+    /// An upper bound of the servers' ticks, if you do not know the tick. zklock measures the ticks on a second
+    /// connection to each server, but assumes at least this tick, or 2s without this option. If a server
+    /// refuses the second connection, zklock assumes this tick, or half of the session timeout without this
+    /// option
+    #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_positive_duration)]
+    max_tick: Option<Duration>,
     /// Creates the chroot and its parents if they are missing. Everybody gets all permissions there
     #[arg(long, global = true, hide_short_help = true)]
     create_chroot: bool,
@@ -106,13 +118,25 @@ impl ConnectionArgs {
     /// - A file that contains one of them cannot be used.
     /// - `--principal` is given without Kerberos, or Kerberos is asked for but this zklock was built without it.
     pub(crate) fn builder(&self, servers: &str) -> Result<SessionBuilder, Failure> {
+        let mut builder = self.builder_without_ticks(servers)?;
+        if let Some(tick) = self.tick {
+            builder = builder.tick(tick);
+        }
+        if let Some(tick) = self.max_tick {
+            builder = builder.max_tick(tick);
+        }
+        Ok(builder)
+    }
+
+    /// The settings of a session that only asks the servers about themselves. They may grant it less than two ticks.
+    ///
+    /// # Errors
+    /// The same as [`builder`](ConnectionArgs::builder).
+    pub(crate) fn builder_without_ticks(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
             .create_chroot(self.create_chroot)
             .wait_for_server(self.wait());
-        if let Some(tick) = self.max_tick {
-            builder = builder.max_tick(tick);
-        }
         for Identity { scheme, credential } in self.identities()? {
             builder = builder.auth(scheme, credential);
         }
@@ -125,7 +149,11 @@ impl ConnectionArgs {
 
     /// The shortest tick that a session assumes, whatever it measures.
     pub(crate) fn shortest_tick(&self) -> Duration {
-        self.max_tick.unwrap_or(DEFAULT_TICK)
+        self.tick.or(self.max_tick).unwrap_or(DEFAULT_TICK)
+    }
+
+    pub(crate) fn stated_tick(&self) -> Option<StatedTick> {
+        self.tick.map(StatedTick::Exactly).or(self.max_tick.map(StatedTick::AtMost))
     }
 
     /// Returns the wait for the first server. It begins now.

@@ -14,7 +14,8 @@
 //! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one to try.
 //! Calls that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names
 //! are resolved again, on threads that may block ([`resolver`]). After the first connection to each address, a
-//! [`probe`] finds out the server's tick, and the report delay is shortened accordingly.
+//! [`probe`] finds out the server's tick, unless the application has stated it, and the report delay is shortened
+//! accordingly ([`tick`]).
 //!
 //! # Fork
 //! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
@@ -49,6 +50,7 @@ use crate::sasl::{Authenticator, Mechanism};
 use crate::servers::Servers;
 use crate::shared::{ContactState, Io, PollHandle, Shared};
 use crate::support::{lock_order, new_guid};
+use crate::tick::Ticks;
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
 use crate::tls::{TlsClient, TlsConfig};
@@ -66,6 +68,9 @@ const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 
 /// The longest session timeout that a client can request: the protocol counts milliseconds in an `i32`.
 const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Describes a grant in a log line. It must not block.
+pub type TickNote = Arc<dyn Fn(Granted) -> String + Send + Sync>;
 
 /// The options of a connection.
 ///
@@ -96,12 +101,20 @@ pub struct ConnectionOptions {
     ///
     /// It [bounds](MaxBuffer) each call. If the value is larger than the servers', **a call may stop all servers**.
     pub jute_max_buffer: usize,
-    /// The longest tick of the servers, if it is known.
+    /// The tick of the servers, if it is known. If the servers' ticks differ, this is the longest of them.
+    ///
+    /// The client reckons with this tick alone: `max_tick` does not count, and no server is asked for its tick. A value
+    /// below the true tick makes [`Granted::report_delay`](crate::Granted::report_delay) too short.
+    pub tick: Option<Duration>,
+    /// An upper bound of the servers' ticks, if it is known, for an application that does not know the tick.
     ///
     /// The client never assumes a shorter tick, and assumes this tick for a server that does not reveal its own. If
     /// this is `None`, the client assumes no tick below [`DEFAULT_TICK`](crate::DEFAULT_TICK), and half of the session
     /// timeout for a server that does not reveal its own tick.
     pub max_tick: Option<Duration>,
+    /// What a grant means for the application. This ends the log line that says which tick counts.
+    #[doc(hidden)]
+    pub tick_note: Option<TickNote>,
     /// Whether to log how long the client has been waiting for its first server. `true` by default.
     pub mentions_first_outage: bool,
     /// The path of a znode that does not exist, and a path below it.
@@ -130,7 +143,9 @@ impl ConnectionOptions {
             tls: None,
             max_frame: DEFAULT_MAX_FRAME,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
+            tick: None,
             max_tick: None,
+            tick_note: None,
             mentions_first_outage: true,
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
@@ -318,7 +333,7 @@ impl Connection {
             chroot: chroot.clone(),
             #[cfg(feature = "tls")]
             tls,
-            max_tick: options.max_tick,
+            ticks: Ticks::new(options),
             first_contact: Some(first_contact),
             mentions_first_outage: options.mentions_first_outage,
             log_target: options.log_target,

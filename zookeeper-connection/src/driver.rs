@@ -25,11 +25,12 @@ use crate::sasl::{Answer, Authenticator, Prepared, TicketSchedule};
 use crate::servers::{Destination, NextServer};
 use crate::shared::{Actions, ContactState, NO_TOKEN, Shared};
 use crate::support::{Outage, Repetition, logging, panics};
+use crate::tick::{ProbeState, Ticks};
 use crate::time::{Clock, MAX_SLEEP, Moment, SystemClock};
 #[cfg(feature = "tls")]
 use crate::tls::TlsClient;
 use crate::transport::{Security, Transport};
-use crate::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
+use crate::{ClientEvent, EventSink, Granted};
 
 pub(super) const WAKER: Token = Token(0);
 const LINK: Token = Token(1);
@@ -80,8 +81,7 @@ pub(super) struct IoThread {
     pub(super) chroot: Chroot,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<TlsClient>,
-    /// The longest tick of the servers, if the application has stated it.
-    pub(super) max_tick: Option<Duration>,
+    pub(super) ticks: Ticks,
     pub(super) mentions_first_outage: bool,
     pub(super) log_target: &'static str,
     /// Receives `Ok` when a server has answered the first ping, or the reason why none will. An accepted session is
@@ -111,8 +111,6 @@ pub(super) struct ServerNotes {
     unanswered: u32,
     /// The servers whose tick is known, each with its grant at the time of the probe, not adjusted to the tick.
     probed: HashMap<SocketAddr, Granted>,
-    /// The longest known tick of the servers.
-    longest_tick: Option<Duration>,
     contact: Repetition,
     tickets: TicketSchedule,
 }
@@ -128,17 +126,10 @@ impl ServerNotes {
         self.slow_pings == SLOW_PINGS_BEFORE_WARNING
     }
 
-    /// Returns whether the tick of the server with this grant is known. If the server's grant was different at the time
-    /// of the probe, the server's configuration may have changed, so its tick counts as unknown.
+    /// Returns whether the server with this grant has answered a probe. If the server's grant was different at that time,
+    /// the server's configuration may have changed, so the answer does not count.
     fn knows(&self, target: Destination, fresh: Granted) -> bool {
         self.probed.get(&target.address) == Some(&fresh)
-    }
-
-    /// Returns a server's grant on a new connection. If the server's tick is known, the grant is adjusted to the
-    /// longest known tick of all servers.
-    fn granted(&self, target: Destination, fresh: Granted) -> Granted {
-        let known = self.longest_tick.filter(|_| self.knows(target, fresh));
-        known.map_or(fresh, |tick| fresh.with_tick(tick))
     }
 }
 
@@ -435,25 +426,29 @@ impl IoThread {
     }
 
     fn on_connect(&mut self, fresh: Granted, session_id: i64, number: u64) {
-        let mut granted = fresh;
-        let (target, server) = {
+        let mut probe = ProbeState::Pending;
+        let (target, granted, server) = {
             let mut io = self.shared.lock();
             // If the number differs, the transport has been lost in the meantime.
             let target = io.target().filter(|_| io.link_number == number);
             if let Some(target) = target {
                 io.status.server = io.servers.describe(target);
-                granted = self.notes.granted(target, fresh);
+                if self.notes.knows(target, fresh) {
+                    probe = ProbeState::Answered;
+                }
             }
+            let granted = self.ticks.granted(fresh, probe);
             io.status.granted = granted;
             io.status.session_id = session_id;
-            (target, io.status.server.clone())
+            (target, granted, io.status.server.clone())
         };
         self.report(ContactState::Connected, ClientEvent::Connected(granted));
         self.log_contact(granted.session_timeout, session_id, &server);
+        self.log_tick(granted, probe);
         self.drop_probe();
         self.notes.fresh = Some(fresh);
         self.notes.unanswered = 0;
-        if let Some(target) = target.filter(|target| !self.notes.knows(*target, fresh)) {
+        if let Some(target) = target.filter(|_| probe == ProbeState::Pending && !self.ticks.is_stated()) {
             let delay = self.probe_delay(fresh.session_timeout);
             self.notes.to_probe = Some((SystemClock.now().after(delay), target));
         }
@@ -549,13 +544,9 @@ impl IoThread {
         let mut progress = if is_ready { probe.advance() } else { Progress::Pending };
         if let Progress::Answered(shortest_timeout) = progress {
             progress = probe.advance();
-            // By default, the minimum session timeout is two ticks. A server may be configured with less, so a short
-            // minimum is not trusted.
-            let tick = (shortest_timeout / 2).max(self.max_tick.unwrap_or(DEFAULT_TICK));
-            let longest = self.notes.longest_tick.map_or(tick, |longest| longest.max(tick));
-            self.notes.longest_tick = Some(longest);
+            self.ticks.note_minimum(shortest_timeout);
             self.note_probed();
-            self.report_tick(longest);
+            self.reckon(ProbeState::Answered);
             self.notes.unanswered = 0;
         }
         let is_late = self.notes.probe.as_ref().is_some_and(|probe| probe.deadline() <= now);
@@ -565,19 +556,14 @@ impl IoThread {
         }
     }
 
-    /// Notes that the server has refused a second connection, or has not answered on it. If the application has stated
-    /// a tick, the longer of that tick and the longest known tick counts until the server answers.
+    /// Notes that the server has refused a second connection, or has not answered on it.
     fn note_unanswered(&mut self) {
-        let stated =
-            self.max_tick.map(|stated| self.notes.longest_tick.map_or(stated, |known| known.max(stated)));
-        if let Some(tick) = stated {
-            self.report_tick(tick);
-        }
+        self.reckon(ProbeState::Unanswered);
         if self.notes.unanswered == PROBES_BEFORE_WARNING
             && !std::mem::replace(&mut self.notes.has_warned, true)
         {
             let server = self.shared.lock().status.server.clone();
-            let counted = match stated {
+            let counted = match self.ticks.unanswered() {
                 Some(tick) => format!("a tick of {tick:?} counts"),
                 None => {
                     "the longest possible one counts, so the session counts as lost after a shorter outage"
@@ -588,7 +574,7 @@ impl IoThread {
                 self.log_target,
                 Level::Warn,
                 "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
-                 check its limit of connections (maxClientCnxns), whether it is slow, and the setting max_tick"
+                 check its limit of connections (maxClientCnxns) and whether it is slow, or state the tick (tick)"
             );
         }
     }
@@ -626,20 +612,28 @@ impl IoThread {
         }
     }
 
-    /// Reports the report delay of servers with this tick.
-    fn report_tick(&mut self, tick: Duration) {
+    /// Reports the report delay that follows from the probe of the current server, if it has changed.
+    fn reckon(&mut self, probe: ProbeState) {
         let Some(fresh) = self.notes.fresh else { return };
-        let (sink, granted) = {
+        let (sink, granted, has_changed) = {
             let mut io = self.shared.lock();
             let status = &mut io.status;
-            let granted = fresh.with_tick(tick);
-            if status.contact != ContactState::Connected || granted == status.granted {
+            if status.contact != ContactState::Connected {
                 return;
             }
-            status.granted = granted;
-            (status.sink.clone(), granted)
+            let before = std::mem::replace(&mut status.granted, self.ticks.granted(fresh, probe));
+            (status.sink.clone(), status.granted, status.granted != before)
         };
-        self.send_to(sink, ClientEvent::ReportDelay(granted.report_delay));
+        if has_changed {
+            self.send_to(sink, ClientEvent::ReportDelay(granted.report_delay));
+        }
+        self.log_tick(granted, probe);
+    }
+
+    fn log_tick(&mut self, granted: Granted, probe: ProbeState) {
+        if let Some((level, line)) = self.ticks.mention(granted, probe) {
+            logging::log!(self.log_target, level, "{line}");
+        }
     }
 
     fn drop_probe(&mut self) {

@@ -84,7 +84,8 @@ pub struct Granted {
     pub report_delay: Duration,
 }
 
-/// The shortest tick that is assumed without [`max_tick`](crate::ConnectionOptions::max_tick).
+/// The shortest tick that is assumed if neither [`tick`](crate::ConnectionOptions::tick) nor
+/// [`max_tick`](crate::ConnectionOptions::max_tick) is set.
 ///
 /// This is the tick in ZooKeeper's sample configuration.
 pub const DEFAULT_TICK: Duration = Duration::from_secs(2);
@@ -101,10 +102,10 @@ impl Granted {
 
     /// Shortens the report delay to the delay of servers with this tick.
     ///
-    /// This is a full tick, plus a tenth of a tick for late timers.
+    /// A tick of more than half of the session timeout counts as half of it.
     #[must_use]
     pub fn with_tick(self, tick: Duration) -> Granted {
-        self.with_report_delay((tick.saturating_mul(11) / 10).min(self.report_delay))
+        self.with_report_delay(report_delay_of(tick).min(self.report_delay))
     }
 
     /// Limits the session timeout. The report delay does not change, because it depends on the server.
@@ -118,4 +119,9 @@ impl Granted {
     pub fn with_report_delay(self, report_delay: Duration) -> Granted {
         Granted { report_delay, ..self }
     }
+}
+
+/// Returns the report delay of servers with this tick: a full tick, plus a tenth of a tick for late timers.
+pub(crate) fn report_delay_of(tick: Duration) -> Duration {
+    tick.saturating_mul(11) / 10
 }

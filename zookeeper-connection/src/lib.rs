@@ -77,7 +77,8 @@
 //! session, with a session of its own, to learn the server's minimum session timeout. From this, the client derives the
 //! server's tick, on which [`Granted::report_delay`] depends. If a server does not answer on the second connection, the
 //! client assumes that the tick is [`ConnectionOptions::max_tick`], or half of the session timeout if `max_tick` is not
-//! set. A client that uses SASL does not authenticate on the second connection, and lets the session on it expire.
+//! set. A client that uses SASL does not authenticate on the second connection, and lets the session on it expire. If
+//! [`ConnectionOptions::tick`] states the tick, there is no second connection.
 //!
 //! # Log
 //! Log lines have the target [`ConnectionOptions::log_target`]. The connection's own thread writes none of them, so a
@@ -141,6 +142,7 @@ mod shared;
 pub mod support;
 #[cfg(test)]
 mod tests;
+mod tick;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
@@ -160,6 +162,8 @@ pub use call::{Ask, Call, Done, Enqueued, Reply};
 pub use chroot::Chroot;
 pub use connect_error::ConnectError;
 pub use connect_string::ConnectString;
+#[doc(hidden)]
+pub use connection::TickNote;
 pub use connection::{Connection, ConnectionOptions};
 pub use credential::Credential;
 pub use error::{ZkError, ZkResult};

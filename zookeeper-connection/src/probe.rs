@@ -1,11 +1,8 @@
 //! [`Probe`]: a short session that finds out a server's minimum session timeout.
 //!
 //! The protocol has no request for a server's tick or its minimum session timeout. But a server never grants less than
-//! its minimum session timeout, which is two ticks unless it is configured otherwise. Only the report delay depends on
-//! the answer: without an answer, the client assumes the longest tick that the server may have, or
-//! [`max_tick`](crate::ConnectionOptions::max_tick) if the application has stated it. If the minimum were configured
-//! below two ticks, the report delay would be too short. Therefore `max_tick`, or [`DEFAULT_TICK`](crate::DEFAULT_TICK)
-//! if nothing is stated, is a lower bound for the tick.
+//! its minimum session timeout. [`Ticks`](crate::tick::Ticks) concludes from the answer, or from its absence, which tick
+//! counts. If the application has stated the tick, no server is probed.
 
 use std::io;
 use std::time::Duration;

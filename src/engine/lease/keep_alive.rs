@@ -62,8 +62,9 @@
 
 use std::time::Duration;
 
-use super::Lease;
 use super::evidence::{RoundTrip, newest};
+use super::{Lease, span};
+use crate::client::Granted;
 use crate::time::Moment;
 
 /// F by default, as a fraction of the session timeout T, if [`MAX_OUTAGE_OF_SPARE`] permits that much. Half of T
@@ -204,17 +205,13 @@ impl Lease {
 
     /// Returns S − R, which is what a proof has left after the report delay.
     fn spare(&self) -> Duration {
-        self.span().saturating_sub(self.granted.report_delay)
+        spare(self.granted)
     }
 
     /// Returns F, the longest outage that an owner survives. The round trips of its keep-alives and of the
     /// reconnect must be subtracted from it.
     pub(super) fn outage(&self) -> Duration {
-        let (part, whole) = OUTAGE;
-        let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
-        let least = self.granted.session_timeout / MIN_OUTAGE_DIVISOR;
-        let wanted = self.survived_outage.unwrap_or(self.granted.session_timeout / whole * part);
-        wanted.max(least).min(self.spare() / whole_spare * part_of_spare)
+        longest_outage(self.granted, self.survived_outage)
     }
 
     // ---- on a connection that needs to be idle
@@ -277,4 +274,19 @@ impl Lease {
         self.awaiting = awaited.map(|pair| pair.answered);
         self.awaiting.is_some()
     }
+}
+
+/// Returns S − R on a connection with this grant.
+fn spare(granted: Granted) -> Duration {
+    span(granted.session_timeout).saturating_sub(granted.report_delay)
+}
+
+/// Returns F on a connection with this grant, if an owner is to survive an outage of `wanted`. `None` stands for the
+/// default.
+pub(crate) fn longest_outage(granted: Granted, wanted: Option<Duration>) -> Duration {
+    let (part, whole) = OUTAGE;
+    let (part_of_spare, whole_spare) = MAX_OUTAGE_OF_SPARE;
+    let session_timeout = granted.session_timeout;
+    let wanted = wanted.unwrap_or(session_timeout / whole * part);
+    wanted.max(session_timeout / MIN_OUTAGE_DIVISOR).min(spare(granted) / whole_spare * part_of_spare)
 }

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::probe::Probe;
-use crate::connection::DEFAULT_TICK;
+use crate::connection::{DEFAULT_TICK, StatedTick};
 use crate::spans::show_duration;
 
 /// The modes of the members of an ensemble.
 const MEMBERS: [&str; 4] = ["leader", "follower", "observer", "not serving"];
+
+/// An owner survives the full outage if the session timeout is at least this many of the ticks that its session assumes.
+const ENOUGH_TICKS: u32 = 5;
 
 /// The first release that is not known to lose changes.
 const SOUND: (u32, u32, u32) = (3, 9, 4);
@@ -75,9 +78,8 @@ pub(super) fn splits(probes: &[Probe]) -> Vec<String> {
     splits
 }
 
-/// Returns a warning for each fault. `stated` is the longest tick that the user has stated, and `asked` the session
-/// timeout that zklock asks for.
-pub(super) fn findings(probes: &[Probe], stated: Option<Duration>, asked: Duration) -> Vec<String> {
+/// Returns a warning for each fault. `asked` is the session timeout that zklock asks for.
+pub(super) fn findings(probes: &[Probe], stated: Option<StatedTick>, asked: Duration) -> Vec<String> {
     let mut findings = splits(probes);
     for server in with_mode(probes, "not serving") {
         findings.push(format!(
@@ -89,6 +91,7 @@ pub(super) fn findings(probes: &[Probe], stated: Option<Duration>, asked: Durati
     findings.extend(probes.iter().filter(|_| stated.is_none()).filter_map(refusal));
     findings.extend(probes.iter().filter_map(|probe| timing(probe, stated, asked)));
     findings.extend(longer_tick(probes, stated));
+    findings.extend(tick_to_state(probes, stated));
     findings
 }
 
@@ -132,22 +135,53 @@ fn flaw_of(version: &str) -> Option<String> {
 }
 
 /// Returns the tick that a session assumes at a server.
-fn assumed_tick(probe: &Probe, stated: Option<Duration>) -> Option<Duration> {
+fn assumed_tick(probe: &Probe, stated: Option<StatedTick>) -> Option<Duration> {
+    let max = match stated {
+        Some(StatedTick::Exactly(tick)) => return Some(tick),
+        Some(StatedTick::AtMost(max)) => Some(max),
+        None => None,
+    };
     if probe.refusal.is_some() {
-        return stated.or(probe.granted.map(|granted| granted / 2));
+        return max.or(probe.granted.map(|granted| granted / 2));
     }
-    Some(probe.measured_tick.unwrap_or_default().max(stated.unwrap_or(DEFAULT_TICK)))
+    Some(probe.measured_tick.unwrap_or_default().max(max.unwrap_or(DEFAULT_TICK)))
 }
 
 /// Returns a warning if a tick lasts longer than a session assumes.
-fn longer_tick(probes: &[Probe], stated: Option<Duration>) -> Option<String> {
+fn longer_tick(probes: &[Probe], stated: Option<StatedTick>) -> Option<String> {
     let ticks = probes.iter().filter_map(|probe| Some((probe.tick?, assumed_tick(probe, stated)?)));
     let (longest, assumed) = ticks.filter(|(tick, assumed)| tick > assumed).max()?;
-    let (longest, assumed) = (show_duration(longest), show_duration(assumed));
+    let assumed = show_duration(assumed);
     Some(format!(
-        "a tick lasts {longest}, but clients assume {assumed} at most: run zklock with --max-tick {longest}, and set \
-         SessionBuilder::max_tick in the other programs, or a lock can have two owners when a server dies"
+        "a tick lasts {}, but clients assume {assumed} at most: {}, or a lock can have two owners when a server dies",
+        show_duration(longest),
+        to_state(longest)
     ))
+}
+
+/// Returns a warning if an owner survives less than it could, because a session assumes longer ticks than all servers
+/// state.
+fn tick_to_state(probes: &[Probe], stated: Option<StatedTick>) -> Option<String> {
+    let serving = || probes.iter().filter(|probe| probe.granted.is_some());
+    let ticks: Option<Vec<Duration>> = serving().map(|probe| probe.shown_tick).collect();
+    let longest = ticks?.into_iter().max()?;
+    let costs = |probe: &&Probe| {
+        let assumed = assumed_tick(probe, stated).filter(|assumed| *assumed > longest);
+        assumed.is_some_and(|assumed| probe.granted < Some(assumed.saturating_mul(ENOUGH_TICKS)))
+    };
+    let assumed = serving().filter(costs).filter_map(|probe| assumed_tick(probe, stated)).max()?;
+    Some(format!(
+        "a tick lasts {}, but clients assume {}, so their locks survive only shorter outages: {}",
+        show_duration(longest),
+        show_duration(assumed),
+        to_state(longest)
+    ))
+}
+
+/// Says how to state a tick.
+fn to_state(tick: Duration) -> String {
+    let tick = show_duration(tick);
+    format!("run zklock with --tick {tick}, and set SessionBuilder::tick in the other programs")
 }
 
 /// Returns a note if the tick could not be measured.
@@ -160,9 +194,11 @@ pub(super) fn unmeasured(probe: &Probe) -> Option<String> {
     })
 }
 
-/// Returns a note if the server refuses a second connection, but the user has stated the tick.
-pub(super) fn harmless_refusal(probe: &Probe, stated: Option<Duration>) -> Option<String> {
-    let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(stated?));
+/// Returns a note if the server refuses a second connection, but the user has stated a bound of the tick. With the
+/// exact tick, no session opens a second connection.
+pub(super) fn harmless_refusal(probe: &Probe, stated: Option<StatedTick>) -> Option<String> {
+    let Some(StatedTick::AtMost(tick)) = stated else { return None };
+    let (name, refusal, tick) = (probe.target.name(), probe.refusal.as_ref()?, show_duration(tick));
     Some(format!(
         "{name} refuses this machine a second connection ({refusal}), so zklock assumes a tick of {tick} there \
          (--max-tick)"
@@ -175,35 +211,41 @@ fn refusal(probe: &Probe) -> Option<String> {
     Some(format!(
         "{name} refuses this machine a second connection ({refusal}), on which a session asks for the tick; without it, \
          the session assumes half of its timeout, so short outages cost locks: raise maxClientCnxns, or state the tick \
-         (zklock --max-tick, SessionBuilder::max_tick)"
+         (zklock --tick, SessionBuilder::tick)"
     ))
 }
 
 /// Returns a warning if the tick is not known, or the session timeout is too short for it.
-fn timing(probe: &Probe, stated: Option<Duration>, asked: Duration) -> Option<String> {
+fn timing(probe: &Probe, stated: Option<StatedTick>, asked: Duration) -> Option<String> {
     let (name, granted) = (probe.target.name(), probe.granted?);
     if stated.is_none() && probe.refusal.is_some() {
         // The session assumes half of its timeout, as another warning says.
         return None;
     }
-    if probe.tick.or(stated).is_none() && !probe.is_distant {
+    if probe.tick.is_none() && stated.is_none() && !probe.is_distant {
         return Some(format!(
             "the tick of {name} is not known, because its minSessionTimeout is too short to show it; a session \
              assumes {}, so if the tick is longer, a lock can have two owners when a server dies: leave \
-             minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --max-tick, \
-             SessionBuilder::max_tick)",
+             minSessionTimeout at two ticks, allow the four letter word 'conf', or state the tick (zklock --tick, \
+             SessionBuilder::tick)",
             show_duration(DEFAULT_TICK)
         ));
     }
     let assumed = assumed_tick(probe, stated)?;
+    // If all that is wrong is that a session assumes too long a tick, another warning says so.
+    let tick = probe.shown_tick.map_or(assumed, |shown| shown.min(assumed));
     let remedy = if granted < asked { "raise maxSessionTimeout to" } else { "ask for" };
-    (granted < assumed.saturating_mul(3)).then(|| {
+    let other_remedy = match (probe.shown_tick, stated) {
+        (Some(_), _) | (_, Some(StatedTick::Exactly(_))) => "",
+        _ => ", or state the tick if it is shorter (zklock --tick, SessionBuilder::tick)",
+    };
+    (granted < tick.saturating_mul(3)).then(|| {
         format!(
             "{name} grants a session timeout of {}, which is less than three of the ticks that a session assumes there \
-             ({}), so a reconnect can cost a lock: {remedy} {} or more",
+             ({}), so a reconnect can cost a lock: {remedy} {} or more{other_remedy}",
             show_duration(granted),
-            show_duration(assumed),
-            show_duration(assumed.saturating_mul(3))
+            show_duration(tick),
+            show_duration(tick.saturating_mul(3))
         )
     })
 }
@@ -224,6 +266,7 @@ mod tests {
             mode: mode.to_owned(),
             granted: Some(Duration::from_secs(20)),
             tick: Some(Duration::from_secs(2)),
+            shown_tick: Some(Duration::from_secs(2)),
             measured_tick: Some(Duration::from_secs(2)),
             is_distant: false,
             failure: None,
@@ -326,15 +369,22 @@ mod tests {
             let found = findings(&short, None, Duration::from_secs(asked)).concat();
             assert!(found.contains("a session timeout of 5s") && found.contains(remedy), "{found}");
         }
-        // A session assumes 2 s, even if the tick is shorter.
+        // A session assumes 2 s, even if it measures a shorter tick, which may come from a low minimum.
         let tick = Some(Duration::from_millis(200));
-        let fast = [Probe { tick, measured_tick: tick, ..short[0].clone() }];
-        assert!(findings(&fast, None, ASKED).concat().contains("(2s)"));
-        assert_eq!(findings(&fast, tick, ASKED), [""; 0]);
-        let unknown = [Probe { tick: None, measured_tick: None, ..probe("zk1", "standalone") }];
+        let fast = [Probe { tick, measured_tick: tick, shown_tick: None, ..short[0].clone() }];
+        let found = only_finding(&fast);
+        assert!(found.contains("(2s)") && found.contains("or state the tick if it is shorter"), "{found}");
+        for stated in [StatedTick::Exactly, StatedTick::AtMost] {
+            assert_eq!(findings(&fast, tick.map(stated), ASKED), [""; 0]);
+        }
+        let unknown =
+            [Probe { tick: None, shown_tick: None, measured_tick: None, ..probe("zk1", "standalone") }];
         // The session timeout is 20 s.
-        assert_eq!(findings(&unknown, Some(Duration::from_secs(2)), ASKED), [""; 0]);
-        assert!(findings(&unknown, Some(Duration::from_secs(7)), ASKED)[0].contains("ask for 21s or more"));
+        assert_eq!(findings(&unknown, Some(StatedTick::AtMost(Duration::from_secs(2))), ASKED), [""; 0]);
+        assert!(
+            findings(&unknown, Some(StatedTick::AtMost(Duration::from_secs(7))), ASKED)[0]
+                .contains("ask for 21s or more")
+        );
         let found = only_finding(&unknown);
         assert!(found.contains("the tick of zk1 is not known"), "{found}");
         // Half of the session timeout is assumed only if a server refuses the second connection.
@@ -345,7 +395,7 @@ mod tests {
         assert_eq!(unmeasured(&unknown[0]), None);
         let distant = [Probe { granted: Some(Duration::from_secs(4)), ..distant[0].clone() }];
         assert!(only_finding(&distant).contains("raise maxSessionTimeout to 6s or more"));
-        let longest = Some(Duration::MAX);
+        let longest = Some(StatedTick::Exactly(Duration::MAX));
         assert!(findings(&unknown, longest, ASKED)[0].contains("less than three"));
     }
 
@@ -353,27 +403,59 @@ mod tests {
     fn tick_that_is_longer_than_a_session_assumes_is_found() {
         let tick = |tick, measured_tick| Probe {
             tick: Some(Duration::from_secs(tick)),
+            shown_tick: Some(Duration::from_secs(tick)),
             measured_tick: Some(Duration::from_secs(measured_tick)),
             ..probe("zk1", "standalone")
         };
         // By default, the minimum session timeout is two ticks, so sessions measure the tick.
         assert_eq!(findings(&[tick(3, 3)], None, ASKED), [""; 0]);
-        let stated = |seconds| Some(Duration::from_secs(seconds));
+        let stated = |seconds| Some(StatedTick::AtMost(Duration::from_secs(seconds)));
         assert_eq!(findings(&[tick(3, 1)], stated(3), ASKED), [""; 0]);
         assert_eq!(findings(&[tick(3, 4)], None, ASKED), [""; 0]);
         let found = only_finding(&[tick(3, 1), tick(2, 2)]);
         assert!(found.contains("a tick lasts 3s, but clients assume 2s at most"), "{found}");
         let refusing = [Probe { refusal: Some("no session".to_owned()), ..tick(3, 3) }];
         assert!(findings(&refusing, stated(1), ASKED)[0].contains("clients assume 1s at most"));
+        let exactly = Some(StatedTick::Exactly(Duration::from_secs(2)));
+        let found = findings(&[tick(3, 3)], exactly, ASKED).concat();
+        assert!(found.contains("clients assume 2s at most: run zklock with --tick 3s, and set"), "{found}");
+    }
+
+    #[test]
+    fn tick_is_to_be_stated_where_sessions_assume_a_longer_one() {
+        let raised = Probe { measured_tick: Some(Duration::from_secs(10)), ..probe("zk1", "follower") };
+        let other = probe("zk2", "leader");
+        let found = only_finding(&[raised.clone(), other.clone()]);
+        let expected = "a tick lasts 2s, but clients assume 10s, so their locks survive only shorter outages: run zklock \
+                        with --tick 2s, and set SessionBuilder::tick in the other programs";
+        assert_eq!(found, expected);
+        let exactly = Some(StatedTick::Exactly(Duration::from_secs(2)));
+        assert_eq!(findings(&[raised.clone(), other.clone()], exactly, ASKED), [""; 0]);
+        // The longest tick of all servers counts.
+        let slow = Some(Duration::from_secs(3));
+        let slow = Probe { tick: slow, shown_tick: slow, ..other.clone() };
+        let found = findings(&[raised.clone(), slow], None, ASKED).concat();
+        assert!(found.contains("clients assume 10s, so") && found.contains("--tick 3s"), "{found}");
+        // Do not state what one server may not have.
+        let silent = Probe { shown_tick: None, ..other };
+        let found = findings(&[raised.clone(), silent], None, ASKED).concat();
+        assert!(!found.contains("--tick 2s"), "{found}");
+        // Longer sessions survive the full outage.
+        let patient = Probe { granted: Some(Duration::from_secs(50)), ..raised };
+        assert_eq!(findings(&[patient], None, ASKED), [""; 0]);
     }
 
     #[test]
     fn refused_second_connection_is_one_finding_unless_the_tick_is_stated() {
         for tick in [None, Some(Duration::from_secs(2))] {
             let refusal = Some("no session".to_owned());
-            let probes = [Probe { tick, refusal, ..probe("zk1", "standalone") }];
-            let stated = Some(Duration::from_secs(2));
-            assert_eq!(findings(&probes, stated, ASKED), [""; 0]);
+            let probes = [Probe { tick, shown_tick: None, refusal, ..probe("zk1", "standalone") }];
+            let stated = Some(StatedTick::AtMost(Duration::from_secs(2)));
+            let exactly = Some(StatedTick::Exactly(Duration::from_secs(2)));
+            for stated in [stated, exactly] {
+                assert_eq!(findings(&probes, stated, ASKED), [""; 0]);
+            }
+            assert_eq!(harmless_refusal(&probes[0], exactly), None);
             assert!(harmless_refusal(&probes[0], stated).unwrap().contains("assumes a tick of 2s"));
             assert_eq!(harmless_refusal(&probes[0], None), None);
             let found = only_finding(&probes);

@@ -169,7 +169,7 @@ impl Findings {
             self.notes.push("a single server: while it is down, no lock can be taken".to_owned());
         }
         self.notes.push(NOT_SHOWN.to_owned());
-        let stated = connection.max_tick;
+        let stated = connection.stated_tick();
         self.notes.extend(probes.iter().filter_map(|probe| ensemble::harmless_refusal(probe, stated)));
         self.notes.extend(probes.iter().filter_map(ensemble::unmeasured));
         let asked = connection.session_timeout;

@@ -43,6 +43,8 @@ pub(super) struct Probe {
     pub(super) granted: Option<Duration>,
     /// The tick that the server states, or else the measured one.
     pub(super) tick: Option<Duration>,
+    /// The tick that the server states.
+    pub(super) shown_tick: Option<Duration>,
     /// The tick that a session measures: half of the shortest session timeout that the server allows.
     pub(super) measured_tick: Option<Duration>,
     /// Whether the server is too far away, or too slow, for the short session that would show the tick.
@@ -96,6 +98,7 @@ impl Target {
             mode: "-".to_owned(),
             granted: None,
             tick: None,
+            shown_tick: None,
             measured_tick: None,
             is_distant: false,
             failure: self.failure.clone(),
@@ -114,6 +117,7 @@ impl Target {
             probe.version = status.version;
             probe.mode = status.mode.unwrap_or(probe.mode);
             probe.tick = status.tick;
+            probe.shown_tick = status.tick;
             probe.measured_tick = status.min_session_timeout.map(|shortest| shortest / 2);
         }
         let session =
@@ -153,7 +157,7 @@ impl Target {
         session_timeout: Duration,
         wait: Wait,
     ) -> Result<Result<Session, Failure>, Failure> {
-        let mut builder = connection.builder(&address.to_string())?;
+        let mut builder = connection.builder_without_ticks(&address.to_string())?;
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
         // The servers' principal contains the host's name, not its address.
         builder = connection.sasl.apply(builder, Some(&self.host))?;
@@ -226,6 +230,7 @@ mod tests {
             mode: "-".to_owned(),
             granted: serves.then_some(CONNECT_TIMEOUT),
             tick: None,
+            shown_tick: None,
             measured_tick: None,
             is_distant: false,
             failure: (!serves).then(|| "unreachable".to_owned()),

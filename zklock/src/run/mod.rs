@@ -138,7 +138,7 @@ fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<Strin
     (timeout < tick.saturating_mul(3)).then(|| {
         format!(
             "a session timeout of {} is less than three ticks, so a reconnect can cost the lock: use {} or more \
-             (--session-timeout), or state a shorter tick of the servers (--max-tick, now {})",
+             (--session-timeout), or state a shorter tick of the servers (--tick, now {})",
             show_duration(timeout),
             show_duration(tick.saturating_mul(3)),
             show_duration(tick)

@@ -77,8 +77,8 @@ fn servers_with_different_settings_are_warnings() {
     for warning in [
         "WARN: the servers have different session timeouts: 9s, 20s",
         "WARN: the servers have different ticks: 0.5s, 3s",
-        "WARN: a tick lasts 3s, but clients assume 2s at most: run zklock with --max-tick 3s, and set \
-         SessionBuilder::max_tick in the other programs",
+        "WARN: a tick lasts 3s, but clients assume 2s at most: run zklock with --tick 3s, and set \
+         SessionBuilder::tick in the other programs",
         "WARN: the servers grant a session timeout of 9s, not the 20s asked for",
         "are standalone and share nothing, so a lock has an owner on each",
     ] {
@@ -148,11 +148,26 @@ fn servers_of_unknown_modes_that_share_nothing_are_a_warning() {
 #[test]
 fn session_timeout_of_two_ticks_is_a_warning() {
     let connect = server::shared().connect_string();
-    let ended = doctor(&connect, &["--session-timeout", "1s"]);
+    let ended = doctor(&connect, &["--session-timeout", "1s", "--tick", "500ms"]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    // A session assumes a tick of two seconds at least.
-    assert!(ended.out.contains("(2s)") && ended.out.contains("ask for 6s or more"), "{}", ended.out);
+    assert!(ended.out.contains("(0.5s)") && ended.out.contains("ask for 1.5s or more"), "{}", ended.out);
     assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+}
+
+/// A longer session timeout would not help.
+#[test]
+fn doctor_says_which_tick_to_state_where_a_minimum_session_timeout_hides_it() {
+    let options = ServerOptions { min_session_timeout_ms: 20_000, ..ServerOptions::default() };
+    let server = Server::with(options);
+    let ended = zklock(&server, &["doctor"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let warning = "WARN: a tick lasts 0.5s, but clients assume 10s, so their locks survive only shorter outages: run zklock \
+                   with --tick 0.5s, and set SessionBuilder::tick in the other programs";
+    assert!(ended.out.contains(warning) && ended.out.ends_with("1 warning\n"), "{}", ended.out);
+    zklock(&server, &["doctor", "--tick", "0.5s"]).assert_succeeded();
+    // A session assumes 2 s, although it measures less.
+    let ended = zklock(server::shared(), &["doctor", "--session-timeout", "6s"]);
+    assert!(ended.out.contains("clients assume 2s, so their locks survive only"), "{}", ended.out);
 }
 
 /// This is the tick of a server whose configuration states none.
@@ -384,7 +399,7 @@ fn tickets_of_the_environment_are_used() {
     run(with_keytab).assert_failed(66, "does not exist");
     run(zklock(&["who", "/locks/a"])).assert_failed(69, "No Kerberos credentials available");
 
-    let mut doctor = zklock(&["doctor"]);
+    let mut doctor = zklock(&["doctor", "--tick", "500ms"]);
     doctor.env("KRB5_CLIENT_KTNAME", &keytab);
     let ended = run(doctor);
     assert!(ended.out.contains("authenticates with SASL (Kerberos) as app@ZK.TEST"), "{ended:?}");

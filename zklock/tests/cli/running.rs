@@ -195,6 +195,27 @@ fn session_timeout_of_two_ticks_is_a_warning() {
     run(&["--session-timeout", "5s", "--quiet"]).assert_succeeded();
     run(&["--session-timeout", "6s"]).assert_succeeded();
     run(&["--session-timeout", "5s", "--max-tick", "500ms"]).assert_succeeded();
+    run(&["--session-timeout", "5s", "--tick", "500ms"]).assert_succeeded();
+}
+
+#[test]
+fn log_says_which_tick_counts_and_why_and_which_outage_a_lock_survives() {
+    let fixture = Fixture::new();
+    let lines = |options: &[&str]| {
+        let ended =
+            zklock(fixture.server, &[&["run", "-v"], options, &[&fixture.dir, "sleep", "1"]].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let lines = ended
+            .err
+            .lines()
+            .filter_map(|line| Some(line.split_once("the tick of the ZooKeeper servers ")?.1));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let survives = "; an owner of a lock survives an outage of up to 11.2s";
+    assert_eq!(lines(&["--tick", "500ms"]), [format!("is 500ms, as stated{survives}")]);
+    let usual =
+        "counts as 2s: the usual one, because none is stated (tick) and a server suggests a shorter one";
+    assert_eq!(lines(&[]), [format!("{usual}{survives}")]);
 }
 
 #[test]

@@ -93,6 +93,8 @@ fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
         &["--session-timeout", "2d"],
         &["--session-timeout", "soon"],
         &["--max-tick", "-1s"],
+        &["--tick", "-1s"],
+        &["--tick", "2s", "--max-tick", "1s"],
         &["--auth", "secret"],
         &["--auth", ""],
         &["--cert", "file"],

@@ -42,6 +42,27 @@ fn tick_is_not_assumed_to_be_less_than_the_application_states() {
     eventually("the answer comes", || connection.granted().report_delay == delay);
 }
 
+/// Its minimum session timeout would say that the tick is longer.
+#[test]
+fn no_server_is_probed_if_the_tick_is_stated() {
+    let server = Server::start();
+    let stated = Duration::from_millis(1);
+    let options = ConnectionOptions { tick: Some(stated), ..ConnectionOptions::new(LONG) };
+    let connection = connect_with(&server.address(), &options).unwrap();
+    let granted = Granted::new(LONG).with_tick(stated);
+    assert_eq!(connection.granted(), granted);
+    let events = events_of(&connection);
+    let next = || events.iter().find(|event| !matches!(event, ClientEvent::PingAnswered { .. }));
+    for connects in 1..=3 {
+        // A probe would begin before this call is sent.
+        connection.exists("/a", false).unwrap();
+        assert_eq!(server.connections.load(Ordering::SeqCst), connects);
+        server.disconnect();
+        assert_eq!(next(), Some(ClientEvent::Disconnected));
+        assert_eq!(next(), Some(ClientEvent::Connected(granted)), "and no other report delay");
+    }
+}
+
 #[test]
 fn report_delay_follows_from_the_servers_minimum_session_timeout() {
     let server = Server::start();
