@@ -162,9 +162,16 @@ impl ProtocolSupport {
 
     /// Creates a znode and its parents if they are missing.
     ///
-    /// Missing parents are persistent and have the ACL of the options. An existing znode is left as it is.
+    /// Missing parents are persistent and have the ACL of the options. An existing znode is left as it is. But with
+    /// [`Ephemeral`](CreateMode::Ephemeral), `Ok` means that the znode belongs to this session, and stays until the session
+    /// ends or somebody deletes it. With the other modes, `Ok` says nothing about the kind or the owner of an existing
+    /// znode.
     ///
     /// # Errors
+    /// - [`Server`](crate::ErrorReason::Server) with `NodeExists`: the znode was to be ephemeral, but the existing one is
+    ///   persistent or belongs to another session, which the message names. A session that this one has replaced is
+    ///   another session, too. To wait until the znode is gone, repeat the call. If the client does not report the id of
+    ///   its session, every existing znode leads to this error.
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the mode is sequential. In
     ///   a sequential mode, every attempt would create another znode.
     /// - [`CallTooLong`](crate::ErrorReason::CallTooLong): the data or the ACL is too long.
@@ -182,7 +189,8 @@ impl ProtocolSupport {
         self.retry(Operation::CREATE, &path, || {
             let core = self.session.core();
             match self.create_below_parents(&core, &path, || Call::create(&path, data, acl, mode)) {
-                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(ZkError::NodeExists) if mode == CreateMode::Ephemeral => check_is_own(&core, &path),
+                Ok(()) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => {
                     let chroot = core.client().chroot();
                     Err(LockError::no_chroot(Operation::CREATE, &path, chroot.as_deref()))
@@ -231,6 +239,16 @@ impl ProtocolSupport {
         } else {
             core.wait(&[self.closed(), core.ended()], until);
         }
+    }
+}
+
+/// Checks that a znode, which a create has found, belongs to this session.
+fn check_is_own(core: &Arc<Core>, path: &ZNodePath) -> Result<()> {
+    match core.call(Operation::READ, path, Call::exists(path, false))?.map(|stat| stat.session()) {
+        Some(Some(owner)) if core.client().session_id() == Some(owner) => Ok(()),
+        Some(owner) => Err(LockError::znode_of_another(Operation::CREATE, path, owner)),
+        // It was deleted in the meantime.
+        None => Err(core.failure(Operation::CREATE, path, ZkError::NodeExists)),
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) enum Effect {
     Happened(Event),
     /// Pass on the first outcome of this deletion.
     RemovalAnswered(ParticipantId, ZkResult<()>),
+    /// Log that the connected server shows this znode, which the leader says does not exist.
+    Diverged(ZNodePath),
     /// Keep this target, which could not be deleted before the session ended, for the next session.
     LeftBehind(ParticipantId, Target),
     /// Begin a look for this tracker, and pass its next step to [`Engine::handle_look`](super::Engine::handle_look).

@@ -7,6 +7,11 @@
 //! A znode counts from the submission of its create until a reply or an event shows that it does not exist. If the
 //! reply to a create is lost, the znode counts until a search fails to find it or its deletion is answered.
 //!
+//! The leader makes the transaction that ends a session, from the znodes that the leader has. So its answer `NoNode`
+//! counts even if the connected server still shows the znode, as a server does that has diverged from the others. If such
+//! a server lacks a znode that the leader has, its reads and events make the session count too little. The
+//! [reserve](RESERVE_DIVISOR) is for such znodes, too.
+//!
 //! The paths of sequential znodes are known without their numbers, because each has a GUID: those of requests, and
 //! those that [`RecoverableZooKeeper`](crate::data::RecoverableZooKeeper) creates. Only a transaction of the
 //! application may create several with the same path but for the number. If its reply is lost, they count until the

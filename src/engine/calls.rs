@@ -43,6 +43,8 @@ pub(super) enum Pending {
     Proof(ProofCall),
     Request(ParticipantId, Asked),
     Removal(ParticipantId),
+    /// The look after an answer, on this connection, that the znode to delete does not exist.
+    LookAfterRemoval(ParticipantId, ConnectionNumber),
     Sweep(ParticipantId, SweepCall),
     /// A listing of this directory for these requests.
     Listing {

@@ -7,6 +7,12 @@
 //! during contact. The session repeats even a refused deletion, because an ACL can be changed back. But a
 //! reconnect does not lift a refusal, so after a refusal the next attempt waits for its delay even across a
 //! reconnect.
+//!
+//! If the leader answers that the znode does not exist, the session looks whether its server shows the znode
+//! nevertheless. If so, the deletion is repeated, because a late create may have come in between. If the leader says the
+//! same again, and the server shows the same znode again on the same connection, the server has diverged from the
+//! others. The leader's answer counts: it decides who owns the lock. The log names the server, because others that are
+//! connected to it wait for a znode that nobody can delete.
 
 use std::time::Duration;
 
@@ -14,7 +20,8 @@ use super::border::{Effect, Event, ParticipantId, Target};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
-use crate::client::Call;
+use super::lease::ConnectionNumber;
+use crate::client::{Call, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
@@ -36,6 +43,9 @@ pub(super) struct Removal {
     /// The number of failed attempts. A new connection resets it, unless the server has refused an attempt.
     failures: u32,
     was_refused: bool,
+    /// The id of the transaction that created the znode which the server has shown after the leader's answer that it does
+    /// not exist.
+    shown: Option<i64>,
 }
 
 /// What becomes of a deletion. The engine notifies the participants that wait for its znode.
@@ -64,6 +74,7 @@ impl Removal {
             failure: None,
             failures: 0,
             was_refused: false,
+            shown: None,
         }
     }
 
@@ -102,15 +113,38 @@ impl Removal {
     pub(super) fn on_reply(&mut self, commons: &mut Commons, outcome: ZkResult<()>) -> Fate {
         self.report(commons, outcome);
         match outcome {
-            Ok(()) | Err(ZkError::NoNode) => {
-                commons.alarms.clear(self.id);
-                commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
-                Fate::Done { has_deleted: outcome.is_ok() }
+            Ok(()) => self.done(commons, true),
+            Err(ZkError::NoNode) => {
+                (self.activity, self.failure) = (Activity::UnderWay, None);
+                let look = Call::exists(&self.path, false);
+                let pending = Pending::LookAfterRemoval(self.id, commons.lease.connection());
+                commons.submit(look, Priority::Owner, pending);
+                Fate::GoesOn
             }
             // The session may have ended in this process alone, so the znode may be left on the server.
             Err(ZkError::SessionExpired) => self.leave_behind(commons),
             Err(error) => self.fail(commons, error),
         }
+    }
+
+    /// Handles the outcome of the look that follows the leader's answer that the znode does not exist. That answer came
+    /// on the connection `answered_on`.
+    pub(super) fn on_look(
+        &mut self,
+        commons: &mut Commons,
+        answered_on: ConnectionNumber,
+        outcome: ZkResult<Option<Stat>>,
+    ) -> Fate {
+        // Nothing is shown, or nothing can be seen.
+        let Ok(Some(stat)) = outcome else { return self.done(commons, false) };
+        let is_same = self.shown.replace(stat.czxid) == Some(stat.czxid);
+        if !is_same || commons.lease.connection() != answered_on {
+            self.activity = Activity::Idle;
+            self.wake(commons);
+            return Fate::GoesOn;
+        }
+        commons.effects.push_back(Effect::Diverged(self.path.clone()));
+        self.done(commons, false)
     }
 
     /// Prepares for a new connection, and tries again on it at once, unless the server has refused the last
@@ -131,6 +165,12 @@ impl Removal {
         }
         self.wake(commons);
         Fate::GoesOn
+    }
+
+    fn done(&mut self, commons: &mut Commons, has_deleted: bool) -> Fate {
+        commons.alarms.clear(self.id);
+        commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
+        Fate::Done { has_deleted }
     }
 
     fn fail(&mut self, commons: &mut Commons, error: ZkError) -> Fate {

@@ -103,6 +103,10 @@ impl Engine {
                 }
             }
             Pending::Removal(id) => self.handle_removal_reply(id, outcome.and_then(Reply::done)),
+            Pending::LookAfterRemoval(id, connection) => {
+                let found = outcome.and_then(Reply::found);
+                self.with_removal(id, |removal, commons| removal.on_look(commons, connection, found));
+            }
             Pending::Sweep(id, asked) => self.sweep_goes_on(id, asked, outcome),
             Pending::Listing { dir, connection, readers } => {
                 self.handle_listing(&dir, connection, &readers, outcome);

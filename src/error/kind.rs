@@ -59,8 +59,8 @@ pub enum ErrorKind {
     ///   [`CredentialsRefused`](ErrorReason::CredentialsRefused),
     ///   [`NotZooKeeper`](ErrorReason::NotZooKeeper), [`InvalidTls`](ErrorReason::InvalidTls),
     ///   [`Unsupported`](ErrorReason::Unsupported), [`EndsConnection`](ErrorReason::EndsConnection),
-    ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted), [`InvalidAcl`](ErrorReason::InvalidAcl): an operator
-    ///   must change something.
+    ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted), [`InvalidAcl`](ErrorReason::InvalidAcl),
+    ///   [`ServerDiverged`](ErrorReason::ServerDiverged): an operator must change something.
     /// - [`InvalidArgument`](ErrorReason::InvalidArgument), [`CallTooLong`](ErrorReason::CallTooLong),
     ///   [`NotALock`](ErrorReason::NotALock), [`LeaderPanicked`](ErrorReason::LeaderPanicked): correct the program.
     #[doc(alias = "Normal")]
@@ -97,6 +97,7 @@ impl ErrorReason {
             | ErrorReason::SequenceExhausted
             | ErrorReason::NotALock
             | ErrorReason::NoSuchRequest
+            | ErrorReason::ServerDiverged
             | ErrorReason::LeaderPanicked
             | ErrorReason::AccessDenied
             | ErrorReason::InvalidAcl

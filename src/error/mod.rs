@@ -264,6 +264,39 @@ impl LockError {
         LockError::on(ErrorReason::NotALock, "remove", path, text, None)
     }
 
+    /// The connected server shows a znode that the leader does not have. `server` is `None` if the client does not name
+    /// it.
+    pub(crate) fn server_diverged(
+        operation: Operation,
+        path: impl fmt::Display,
+        server: Option<&str>,
+    ) -> LockError {
+        let server = server.unwrap_or("the connected server");
+        let text = format!(
+            "{server} still shows this znode, which the leader of the ensemble does not have: that server has diverged \
+             from the others, and its clients see an old queue; while all other servers serve, stop that server, \
+             delete 'version-2' from its dataDir and dataLogDir, and start it again"
+        );
+        LockError::on(ErrorReason::ServerDiverged, operation.name, path, text, None)
+    }
+
+    /// An ephemeral znode was to be created, but there is one that this session does not own.
+    pub(crate) fn znode_of_another(
+        operation: Operation,
+        path: impl fmt::Display,
+        owner: Option<i64>,
+    ) -> LockError {
+        let text = match owner {
+            Some(session) => format!(
+                "the znode exists, and belongs to session {session:#x}; it is deleted when that session ends, so create \
+                 it again after that"
+            ),
+            None => "the znode exists, and is persistent: it belongs to no session".to_owned(),
+        };
+        let source = ZkError::NodeExists;
+        LockError::on(ErrorReason::Server(source), operation.name, path, text, Some(Arc::new(source)))
+    }
+
     pub(crate) fn leader_panicked(dir: &str, message: &str) -> LockError {
         let text = format!(
             "the closure panicked ({message}), and the candidate has ended; fix the closure and start another \

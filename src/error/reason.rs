@@ -76,6 +76,11 @@ pub enum ErrorReason {
     ///
     /// If the request held the lock, the lock has been released.
     NoSuchRequest,
+    /// The connected server shows a znode that the leader of the ensemble does not have.
+    ///
+    /// The server has diverged from the others, and clients that are connected to it see an old queue. Nothing that a
+    /// client does repairs the server: an operator must replace its data. The message names the server.
+    ServerDiverged,
     /// Another client deleted the znode of the request.
     ///
     /// The lock, or the place in the queue, is lost. Lock again.
@@ -199,6 +204,7 @@ impl ErrorReason {
             | ErrorReason::SessionLost(_)
             | ErrorReason::NoChroot
             | ErrorReason::NotALock
+            | ErrorReason::ServerDiverged
             | ErrorReason::AccessDenied
             | ErrorReason::LeaderPanicked
             | ErrorReason::Refused

@@ -47,6 +47,8 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         LockError::not_a_lock_request("/a", "a rule"),
         LockError::not_a_lock_directory("/a"),
         of(ErrorReason::NoSuchRequest),
+        LockError::server_diverged(Operation::REVOKE, "/a", Some("zk1:2181")),
+        LockError::znode_of_another(Operation::CREATE, "/a", Some(1)),
         client(ZkError::NoAuth),
         client(ZkError::InvalidAcl),
         of(ErrorReason::Cancelled),

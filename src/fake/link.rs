@@ -187,11 +187,17 @@ impl Link {
 
     /// Executes a read on the tree that this client's server has applied.
     fn answer<T>(&self, state: &mut State, read: impl FnOnce(&mut State) -> T) -> T {
-        let Some(mut applied) = self.client(state).lagging.take() else { return read(state) };
-        swap(&mut state.tree, &mut applied);
+        let Client { lagging, kept, hidden, .. } = self.client(state);
+        if lagging.is_none() && kept.is_empty() && hidden.is_empty() {
+            return read(state);
+        }
+        let (lagging, kept, hidden) = (lagging.clone(), kept.clone(), hidden.clone());
+        let mut shown = lagging.unwrap_or_else(|| state.tree.clone());
+        kept.iter().for_each(|(path, tree)| shown.keep(path, tree));
+        hidden.iter().for_each(|path| shown.hide(path));
+        swap(&mut state.tree, &mut shown);
         let result = read(state);
-        swap(&mut state.tree, &mut applied);
-        self.client(state).lagging = Some(applied);
+        swap(&mut state.tree, &mut shown);
         result
     }
 

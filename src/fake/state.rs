@@ -75,6 +75,10 @@ pub(super) struct Client {
     pub(super) script: Script,
     /// The tree that the client's server has applied, if it lags behind.
     pub(super) lagging: Option<Tree>,
+    /// The znodes that the client's server shows even if they are deleted, each with the tree that has it.
+    pub(super) kept: BTreeMap<String, Tree>,
+    /// The znodes that the client's server does not show even if they exist.
+    pub(super) hidden: BTreeSet<String>,
     /// The requests that a server holds back, each with its number in the log.
     pub(super) held_back: Vec<(usize, client::Call)>,
     pub(super) wire: Wire,

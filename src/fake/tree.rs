@@ -235,6 +235,29 @@ impl Tree {
         ephemerals.map(|(path, znode)| (znode.owner, path.clone())).collect()
     }
 
+    /// Shows a znode as it is in another tree, unless this tree has a znode at its path.
+    pub(super) fn keep(&mut self, path: &str, other: &Tree) {
+        let (Some(znode), Some((dir, name))) = (other.znodes.get(path), split(path)) else { return };
+        if self.znodes.contains_key(path) {
+            return;
+        }
+        self.znodes.insert(path.to_owned(), znode.clone());
+        let children = BTreeSet::new();
+        let Some(parent) = other.znodes.get(dir) else { return };
+        let parent =
+            self.znodes.entry(dir.to_owned()).or_insert_with(|| ZNode { children, ..parent.clone() });
+        parent.children.insert(name.to_owned());
+    }
+
+    /// Removes a znode without a transaction.
+    pub(super) fn hide(&mut self, path: &str) {
+        self.znodes.remove(path);
+        let dir = split(path).and_then(|(dir, name)| Some((self.znodes.get_mut(dir)?, name)));
+        if let Some((dir, name)) = dir {
+            dir.children.remove(name);
+        }
+    }
+
     fn znode(&self, path: &str) -> ZkResult<&ZNode> {
         self.znodes.get(path).ok_or(ZkError::NoNode)
     }

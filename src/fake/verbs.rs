@@ -250,6 +250,23 @@ impl SimulatedClient {
         self.shared.deliver(state);
     }
 
+    /// Makes this client's server diverge from the others: from now on, it shows this znode as it is now, even if the
+    /// znode is deleted.
+    ///
+    /// Only the reads of this client show it. Writes are answered by the leader, which has deleted the znode.
+    pub fn keep_showing(&self, path: &str) {
+        let mut state = self.shared.lock();
+        let tree = state.tree.clone();
+        self.client(&mut state).kept.insert(path.to_owned(), tree);
+    }
+
+    /// Makes this client's server diverge from the others: from now on, it does not show the znode at this path.
+    ///
+    /// Only the reads of this client miss it. Writes are answered by the leader, which has the znode.
+    pub fn never_show(&self, path: &str) {
+        self.client(&mut self.shared.lock()).hidden.insert(path.to_owned());
+    }
+
     /// Runs the closure in the next call of this operation, just before the call's effect or fault.
     ///
     /// The closure runs on the thread that executes the call. Each call runs one of the scheduled closures.

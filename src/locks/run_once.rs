@@ -322,6 +322,7 @@ impl RunOnce {
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request with which the call
     ///   waited for the lock. The marker was not deleted.
+    /// - [`ServerDiverged`](crate::ErrorReason::ServerDiverged): there is no marker, but the connected server shows one.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),
     ///   [`Closed`](crate::ErrorReason::Closed): the key may or may not have been forgotten.
     pub fn forget(&self, key: &str) -> Result<bool> {
@@ -341,7 +342,7 @@ impl RunOnce {
                 id => self.retry(&key, || self.stat(&key.dir.child(id)))?,
             };
             if let Some(Stat { version, .. }) = writer {
-                if is_gone()? || self.delete_marker(&key, &marker.id, Some(version))? {
+                if is_gone()? || self.delete_marker(&key, marker.czxid, &marker.id, Some(version))? {
                     return Ok(true);
                 }
             }
@@ -349,7 +350,7 @@ impl RunOnce {
             time = (2 * time).min(MAX_LOOK_AGAIN);
             let guard = self.lock_of(&key).try_lock_for(&wait)?;
             let is_forgotten = is_gone().and_then(|is_gone| match &guard {
-                Some(guard) if !is_gone => self.delete_marker(&key, request_of(guard), None),
+                Some(guard) if !is_gone => self.delete_marker(&key, marker.czxid, request_of(guard), None),
                 _ => Ok(is_gone),
             });
             if let Some(guard) = guard {
@@ -390,8 +391,10 @@ impl RunOnce {
             let looked = self.retry(&key, || Ok((self.stat(&request)?, self.stat(&key.done)?)));
             let is_gone = looked.and_then(|(own, marker)| {
                 now = now.max(own.map(|own| own.created()));
-                let is_old = now.zip(marker).is_some_and(|(now, marker)| is_old(marker, now));
-                Ok(is_old && self.delete_marker(&key, request_of(&guard), None)?)
+                match marker.zip(now).filter(|(marker, now)| is_old(*marker, *now)) {
+                    Some((marker, _)) => self.delete_marker(&key, marker.czxid, request_of(&guard), None),
+                    None => Ok(false),
+                }
             });
             self.release(&key, guard);
             reaped += usize::from(is_gone?);
@@ -400,11 +403,11 @@ impl RunOnce {
     }
 
     /// Deletes the marker while the given request owns the lock of the key, and has the given version, if any. Returns
-    /// `false` if there is no such request.
+    /// `false` if there is no such request. `czxid` is the id of the transaction that created the marker.
     ///
     /// A znode cannot be deleted by its czxid. But only transactions of the lock's owner create a marker. So while the
     /// owner exists and writes nothing, each attempt finds either the same marker or none.
-    fn delete_marker(&self, key: &Key, request: &str, version: Option<i32>) -> Result<bool> {
+    fn delete_marker(&self, key: &Key, czxid: i64, request: &str, version: Option<i32>) -> Result<bool> {
         let operations = [
             Op::Check { path: key.dir.child(request).to_string(), version },
             Op::Delete { path: key.done.to_string(), version: None },
@@ -413,7 +416,11 @@ impl RunOnce {
             Transacted::Committed(_) => Ok(true),
             Transacted::Failed { position: 0, error: ZkError::NoNode | ZkError::BadVersion } => Ok(false),
             // Another client, or an attempt whose reply was lost, has deleted the marker.
-            Transacted::Failed { error: ZkError::NoNode, .. } => Ok(true),
+            Transacted::Failed { error: ZkError::NoNode, .. } => {
+                let core = self.support.session().core();
+                self.retry(key, || core.check_gone(Operation::DELETE, &key.done, czxid))?;
+                Ok(true)
+            }
             Transacted::Failed { error, .. } => Err(LockError::client(Operation::DELETE, &key.done, error)),
         }
     }

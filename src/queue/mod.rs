@@ -266,6 +266,7 @@ impl LockDirectory {
     /// # Errors
     /// - The same as [`expired`](LockDirectory::expired).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): DELETE is not granted on the directory.
+    /// - [`ServerDiverged`](crate::ErrorReason::ServerDiverged): the connected server shows a request that does not exist.
     ///
     /// Requests that were deleted before the error stay deleted.
     pub fn reap_expired(&self, older_than: Duration) -> Result<Vec<LockInfo>> {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::lock_info::LockInfo;
 use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Stat, Transacted};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{LockError, Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::Core;
@@ -56,14 +56,9 @@ pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<Sy
 pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<Vec<LockInfo>> {
     let mut deleted = Vec::new();
     while let Some(request) = queue.pop() {
-        match delete(core, &request) {
-            Ok(()) => {
-                logging::warn!("reaped {request}");
-                deleted.push(request);
-            }
-            // The znode was deleted, replaced or written during the call, or is a directory with the name of a request.
-            Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty) => {}
-            Err(error) => return Err(core.failure(Operation::REAP, &request.path, error)),
+        if delete(core, &request)? {
+            logging::warn!("reaped {request}");
+            deleted.push(request);
         }
     }
     deleted.reverse();
@@ -71,16 +66,25 @@ pub(super) fn delete_all(core: &Arc<Core>, mut queue: Vec<LockInfo>) -> Result<V
 }
 
 /// Deletes a request unless another znode now has its name. That happens if the directory was created anew, because its
-/// sequence numbers and versions then start again.
+/// sequence numbers and versions then start again. Returns whether the request was deleted.
 ///
 /// Servers delete by version, not by czxid. So the znode may still be replaced between the two calls.
-fn delete(core: &Arc<Core>, request: &LockInfo) -> ZkResult<()> {
-    let path = request.path.as_str();
-    if request.czxid.is_some() {
-        let present = core.ask(Call::exists(path, false))?;
-        if present.map(|stat| stat.czxid) != request.czxid {
-            return Err(ZkError::NoNode);
+fn delete(core: &Arc<Core>, request: &LockInfo) -> Result<bool> {
+    let path = ZNodePath::from_server(request.path.as_str());
+    if let Some(czxid) = request.czxid {
+        let present = core.call(Operation::REAP, &path, Call::exists(&path, false))?;
+        if present.is_none_or(|present| present.czxid != czxid) {
+            return Ok(false);
         }
     }
-    core.ask(Call::delete(path, request.version))
+    match (core.ask(Call::delete(&path, request.version)), request.czxid) {
+        (Ok(()), _) => Ok(true),
+        (Err(ZkError::NoNode), Some(czxid)) => {
+            core.check_gone(Operation::REAP, &path, czxid)?;
+            Ok(false)
+        }
+        // The znode was deleted, replaced or written during the call, or is a directory with the name of a request.
+        (Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty), _) => Ok(false),
+        (Err(error), _) => Err(core.failure(Operation::REAP, &path, error)),
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Call;
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
@@ -65,7 +65,7 @@ pub struct Revoker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {
-    /// The request ended in time.
+    /// The request ended in time, and the connected server no longer shows it.
     ///
     /// The holder released the lock, or its session ended. A deletion by another client looks the same.
     Complied,
@@ -115,6 +115,8 @@ impl Revoker {
     ///   lock directory, for example. Nothing was written.
     /// - [`NoSuchRequest`](crate::ErrorReason::NoSuchRequest): the request no longer exists, so there is no
     ///   holder to ask.
+    /// - [`ServerDiverged`](crate::ErrorReason::ServerDiverged): the request no longer exists, but the connected server
+    ///   still shows it, and its clients wait for it.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the znode's ACL does not grant this client WRITE or, on
     ///   servers since 3.8.4, READ.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss) after the last attempt,
@@ -165,7 +167,7 @@ impl Revoker {
     fn ask(&self, znode: &ZNodePath) -> Result<Option<i64>> {
         let mut reply_lost = false;
         let answer = self.support.retry(Operation::REVOKE, znode, || {
-            self.call(Operation::REVOKE, znode, |core| ask(core, znode, &mut reply_lost))
+            ask(&self.support.session().core(), znode, &mut reply_lost)
         })?;
         match answer {
             AskOutcome::Asked { czxid } => {
@@ -181,24 +183,13 @@ impl Revoker {
     fn delete(&self, znode: &ZNodePath, czxid: i64) -> Result<Revocation> {
         let mut reply_lost = false;
         let was_deleted = self.support.retry(Operation::DELETE, znode, || {
-            self.call(Operation::DELETE, znode, |core| delete(core, znode, czxid, &mut reply_lost))
+            delete(&self.support.session().core(), znode, czxid, &mut reply_lost)
         })?;
         if !was_deleted && !reply_lost {
             return Ok(Revocation::Complied);
         }
         logging::warn!("deleted {znode}, whose process did not release it in time");
         Ok(Revocation::Forced)
-    }
-
-    /// Makes calls on the current session.
-    fn call<T>(
-        &self,
-        operation: Operation,
-        znode: &ZNodePath,
-        calls: impl FnOnce(&Arc<Core>) -> ZkResult<T>,
-    ) -> Result<T> {
-        let core = self.support.session().core();
-        calls(&core).map_err(|error| core.failure(operation, znode, error))
     }
 }
 
@@ -216,39 +207,46 @@ fn no_such_request(znode: &ZNodePath) -> LockError {
 }
 
 /// Sends the message. Sets `reply_lost` if that itself fails.
-fn ask(core: &Arc<Core>, znode: &ZNodePath, reply_lost: &mut bool) -> ZkResult<AskOutcome> {
+fn ask(core: &Arc<Core>, znode: &ZNodePath, reply_lost: &mut bool) -> Result<AskOutcome> {
+    let failure = |error| core.failure(Operation::REVOKE, znode, error);
     // A lagging server may not know of the request yet. A write makes the server catch up.
-    core.begin_to_write_nothing().wait(core)?;
-    match core.ask(Call::exists(znode, false))? {
+    core.begin_to_write_nothing().wait(core).map_err(failure)?;
+    let shown = match core.call(Operation::REVOKE, znode, Call::exists(znode, false))? {
         None => return Ok(AskOutcome::Gone),
         // Not ephemeral: for example a lock directory, which may be a container that Curator created.
         Some(stat) if stat.session().is_none() => return Ok(AskOutcome::NoRequest),
-        Some(_) => {}
-    }
+        Some(stat) => stat,
+    };
     match core.ask(Call::set_data(znode, revocation::message_for(znode.name()), None)) {
         Ok(stat) => Ok(AskOutcome::Asked { czxid: stat.czxid }),
-        Err(ZkError::NoNode) => Ok(AskOutcome::Gone),
+        Err(ZkError::NoNode) => {
+            core.check_gone(Operation::REVOKE, znode, shown.czxid)?;
+            Ok(AskOutcome::Gone)
+        }
         Err(error) => {
             *reply_lost = true;
-            Err(error)
+            Err(failure(error))
         }
     }
 }
 
 /// Deletes this znode, but not a later one of the same name. Returns `false` if it no longer exists. Sets `reply_lost`
 /// if the deletion itself fails.
-fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64, reply_lost: &mut bool) -> ZkResult<bool> {
+fn delete(core: &Arc<Core>, znode: &ZNodePath, czxid: i64, reply_lost: &mut bool) -> Result<bool> {
     loop {
-        let stat = core.ask(Call::exists(znode, false))?;
+        let stat = core.call(Operation::DELETE, znode, Call::exists(znode, false))?;
         let Some(stat) = stat.filter(|stat| stat.czxid == czxid) else { return Ok(false) };
         match core.ask(Call::delete(znode, Some(stat.version))) {
             Ok(()) => return Ok(true),
-            Err(ZkError::NoNode) => return Ok(false),
+            Err(ZkError::NoNode) => {
+                core.check_gone(Operation::DELETE, znode, czxid)?;
+                return Ok(false);
+            }
             // The data has been written in the meantime, or another znode now has this name.
             Err(ZkError::BadVersion) => {}
             Err(error) => {
                 *reply_lost = true;
-                return Err(error);
+                return Err(core.failure(Operation::DELETE, znode, error));
             }
         }
     }

@@ -128,7 +128,8 @@ impl RecoverableZooKeeper {
 
     /// Omits the mark, so that other programs can read the data.
     ///
-    /// Without a mark, a call recognizes its effect only by the data itself. If another client may write the same
+    /// Without a mark, a call recognizes its effect only by the data itself and, if the znode is ephemeral, by its
+    /// session. If another client may write the same
     /// bytes, add something to them that only this writer uses. The calls of this instance do not remove marks from the
     /// data that they read.
     #[must_use]

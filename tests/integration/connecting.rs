@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
-use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions, ZkError};
 use zookeeper_recipes_lock::events::SessionEvent;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, ErrorReason, LockOptions, ProtocolSupport, Session, SessionState, WriteLock,
@@ -319,4 +319,27 @@ fn session_knows_its_number_and_its_server() {
     assert!(server.connect_string().contains(&session.server().unwrap()), "{:?}", session.server());
     let other = Session::connect(&server.connect_string(), LONG).unwrap();
     assert_ne!(other.id(), Some(number));
+}
+
+#[test]
+fn ephemeral_znode_is_ensured_only_if_it_belongs_to_the_session() {
+    let [own, other] = [(); 2].map(|()| session(server::shared()));
+    let path = unique_dir("member");
+    let ensure = |session: &Session| {
+        let support = ProtocolSupport::new(session);
+        support.ensure_exists(&path, b"", &Acl::open_unsafe(), CreateMode::Ephemeral)
+    };
+    ensure(&other).unwrap();
+    ensure(&other).unwrap();
+    let error = ensure(&own).unwrap_err();
+    assert_eq!(error.reason(), ErrorReason::Server(ZkError::NodeExists), "{error}");
+    let owner = format!("{:#x}", other.id().unwrap());
+    assert!(error.to_string().contains(&owner), "{error}");
+    other.close();
+    ensure(&own).unwrap();
+    let observer = Observer::at(server::shared());
+    observer.delete(&path);
+    observer.create_persistent(&path);
+    let error = ensure(&own).unwrap_err();
+    assert!(error.to_string().contains("persistent"), "{error}");
 }

@@ -1,12 +1,15 @@
 //! Wraps the published [`TestEnsemble`] so that errors panic.
 
+use std::fs;
 use std::io;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::panics;
 use super::server::{Server, ServerOptions};
 use super::test_server::{self, TestEnsemble};
+use super::wait::eventually_some;
 
 /// An ensemble. Any error from it fails the test.
 #[derive(Debug)]
@@ -99,6 +102,42 @@ impl Ensemble {
 
     pub fn restart(&self, index: usize) {
         self.published.restart(index).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Deletes the data of a server that was stopped or killed. From its next start on, it has that of the leader.
+    pub fn wipe(&self, index: usize) {
+        fs::remove_dir_all(self.data_of(index)).unwrap();
+    }
+
+    /// Makes a server diverge from the others: it goes on showing the znodes that exist now, whatever `change` deletes.
+    ///
+    /// The server gets a snapshot of the present state. Its name then claims that it contains the later changes, so the
+    /// server never asks for them.
+    pub fn diverge(&self, index: usize, change: impl FnOnce()) {
+        self.kill(index);
+        self.wipe(index);
+        self.restart(index);
+        let snapshot = eventually_some("the server has written a snapshot", || {
+            let files = fs::read_dir(self.data_of(index)).unwrap().map(|entry| entry.unwrap().path());
+            let is_snapshot = |file: &PathBuf| file.extension().is_some_and(|zxid| zxid != "0");
+            files.filter(|file| file.file_stem().unwrap() == "snapshot").find(is_snapshot)
+        });
+        self.kill(index);
+        change();
+        let status = self.node(self.leader()).four_letter("srvr");
+        let zxid = status.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).unwrap();
+        fs::rename(&snapshot, snapshot.with_extension(zxid)).unwrap();
+        for entry in fs::read_dir(self.data_of(index)).unwrap() {
+            let file = entry.unwrap().path();
+            if file.file_stem().unwrap() == "log" {
+                fs::remove_file(file).unwrap();
+            }
+        }
+        self.restart(index);
+    }
+
+    fn data_of(&self, index: usize) -> PathBuf {
+        self.node(index).dir().join("data/version-2")
     }
 
     pub fn await_quorum(&self) {

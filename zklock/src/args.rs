@@ -509,8 +509,8 @@ Connects to every address of every server, and waits at most 3s for each connect
 and then a second one beside it, within 12s. Reads version, mode and tick with the four letter words 'srvr'
 and 'conf', if the server allows them and TLS is not used. If permitted, creates a temporary znode
 /zklock-doctor-…, which shows the clock of the servers. If several addresses serve, opens another session at
-each, and asks for that znode: only servers of one ensemble know it. The output lists what was checked, and
-what was not.
+each, and asks for that znode: only servers of one ensemble know it. With a directory, also compares the queue
+that each server shows. The output lists what was checked, and what was not.
 
 Exit codes:
     0  all is well

@@ -488,3 +488,55 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     next.input(NOW, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::from_iter([&stray])))));
     assert_eq!(deleted(&all_submitted(&mut next)), [format!("/lock/{stray}")]);
 }
+
+// ---- deletions of znodes that the leader does not have
+
+/// Withdraws an owner whose znode the leader does not have. The server shows znodes with these czxids, one in each look.
+/// During the look with the number `moved`, the session connects to a server. Returns the numbers of deletions and of
+/// reports that the server has diverged.
+fn withdrawn_in_vain(shown: &[i64], moved: Option<usize>) -> (usize, usize) {
+    let (mut engine, id) = owner(true);
+    engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
+    let (mut deletions, mut looks, mut reports) = (0, 0, 0);
+    for _ in 0..20 {
+        let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
+        for effect in effects {
+            let (call, reply) = match effect {
+                Effect::Submit(call, Call::Delete { .. }, _) => {
+                    deletions += 1;
+                    (call, Err(ZkError::NoNode))
+                }
+                Effect::Submit(call, Call::Exists { .. }, _) => {
+                    let found = shown.get(looks).map(|czxid| Stat { czxid: *czxid, ..Stat::default() });
+                    if moved == Some(looks) {
+                        let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
+                        let connected = ClientEvent::Connected(granted);
+                        engine.input(NOW, |engine| engine.handle_event(NOW, connected));
+                    }
+                    looks += 1;
+                    (call, Ok(Reply::Found(found)))
+                }
+                Effect::Diverged(path) => {
+                    assert_eq!(path.name(), "x-a-lock-0000000000");
+                    reports += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            engine.input(NOW, |engine| engine.handle_reply(call, reply));
+        }
+    }
+    assert!(engine.is_idle(), "the leader's answer counts");
+    (deletions, reports)
+}
+
+#[test]
+fn server_has_diverged_if_it_shows_a_znode_before_and_after_the_leader_says_that_there_is_none() {
+    assert_eq!(withdrawn_in_vain(&[], None), (1, 0));
+    assert_eq!(withdrawn_in_vain(&[5], None), (2, 0), "a late create, which another client has undone");
+    assert_eq!(withdrawn_in_vain(&[5, 5], None), (2, 1));
+    assert_eq!(withdrawn_in_vain(&[5, 6, 6], None), (3, 1), "6 was created after the first answer");
+    // The second server may lag behind.
+    assert_eq!(withdrawn_in_vain(&[5, 5], Some(1)), (3, 0));
+    assert_eq!(withdrawn_in_vain(&[5, 5, 5], Some(1)), (3, 1));
+}

@@ -601,3 +601,19 @@ fn key_is_forgotten_after_the_lock_of_another_was_released() {
     assert!(next(&forgotten).unwrap());
     assert!(!fixture.server.exists("/app/jobs/a"));
 }
+
+#[test]
+fn marker_that_only_the_connected_server_shows_is_not_said_to_be_forgotten() {
+    let forget: fn(&RunOnce) -> Result<()> = |jobs| jobs.forget("a").map(drop);
+    let reap: fn(&RunOnce) -> Result<()> = |jobs| jobs.reap(Duration::ZERO).map(drop);
+    for forget in [forget, reap] {
+        let fixture = Fixture::new(Repeat::Never);
+        assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
+        let marker = format!("{DIR}/a/done");
+        fixture.client.keep_showing(&marker);
+        fixture.server.delete(&marker);
+        let error = forget(&fixture.jobs).unwrap_err();
+        assert_eq!((error.reason(), error.path()), (ErrorReason::ServerDiverged, Some(&*marker)), "{error}");
+        assert!(is_done(&fixture.run("a").unwrap()), "the server shows the marker");
+    }
+}

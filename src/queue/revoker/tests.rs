@@ -10,10 +10,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::{Revocation, Revoker};
 use crate::client::{Acl, CreateMode, Permissions, Verbs};
-use crate::error::ZkError;
+use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{MultiLock, ReadWriteLock};
 use crate::recipe::NamingScheme;
+use crate::recipe::path::ZNodePath;
 use crate::session::Threads;
 use crate::tests::{await_replacement, eventually, in_background, next, replacing_session_on};
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
@@ -556,4 +557,53 @@ fn holder_of_a_permit_is_asked_for_it() {
     Revoker::new(&fixture.session).request_revocation(permit.id()).unwrap();
     next(permit.revocation());
     assert!(permit.is_owner());
+}
+
+// ---- servers that have diverged from the others
+
+#[test]
+fn request_that_only_the_connected_server_shows_is_not_said_to_be_gone() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
+    client.keep_showing(guard.id());
+    fixture.zk.delete(guard.id());
+    let asked = revoker.request_revocation(guard.id()).unwrap_err();
+    let forced = revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap_err();
+    for error in [asked, forced] {
+        assert_eq!(error.reason(), ErrorReason::ServerDiverged, "{error}");
+        assert_eq!(error.path(), Some(guard.id()));
+    }
+}
+
+#[test]
+fn request_that_only_the_connected_server_shows_after_the_grace_is_not_said_to_be_gone() {
+    let fixture = Fixture::new();
+    let guard = fixture.guard();
+    let (client, revoker) = revoker(&fixture.zk);
+    client.keep_showing(guard.id());
+    let (gone, path) = (fixture.zk.clone(), guard.id().to_owned());
+    client.before_next(SimOperation::Delete, move || gone.delete(&path));
+    let error = revoker.force_revocation_after(guard.id(), Duration::ZERO).unwrap_err();
+    assert_eq!(error.reason(), ErrorReason::ServerDiverged, "{error}");
+    assert_eq!(client.pending_faults(), 0);
+}
+
+#[test]
+fn server_that_lags_behind_or_shows_a_new_znode_of_the_same_name_has_not_diverged() {
+    for is_new in [false, true] {
+        let fixture = Fixture::new();
+        let guard = fixture.guard();
+        let (client, revoker) = revoker(&fixture.zk);
+        let (path, czxid) =
+            (ZNodePath::parse(guard.id()).unwrap(), fixture.zk.stat(guard.id()).unwrap().czxid);
+        if !is_new {
+            client.lag_until_next_write();
+        }
+        fixture.zk.delete(guard.id());
+        if is_new {
+            fixture.zk.create(guard.id(), b"");
+        }
+        revoker.support.session().core().check_gone(Operation::REVOKE, &path, czxid).unwrap();
+    }
 }

@@ -213,3 +213,14 @@ fn directory_written_before_the_deletion_is_not_removed() {
     );
     assert!(fixture.zk.exists(DIR));
 }
+
+#[test]
+fn request_that_only_the_connected_server_shows_is_not_reaped() {
+    let fixture = Fixture::with_directory();
+    let (first, second) = (fixture.persistent_request("x-a-lock-"), fixture.persistent_request("x-b-lock-"));
+    fixture.client.keep_showing(&first);
+    fixture.zk.delete(&first);
+    let error = fixture.directory.reap_expired(Duration::ZERO).unwrap_err();
+    assert_eq!((error.reason(), error.path()), (ErrorReason::ServerDiverged, Some(&*first)), "{error}");
+    assert!(!fixture.zk.exists(&second), "it comes later in the queue, so it is deleted first");
+}

@@ -1,6 +1,7 @@
 //! Tests in which other clients change the same znode.
 
 use super::*;
+use crate::client::Verbs;
 
 #[test]
 fn create_does_not_claim_another_clients_znode() {
@@ -215,4 +216,16 @@ fn minus_one_is_any_version() {
     fixture.lose(SimOperation::SetData, Effect::After);
     fixture.zookeeper.set_data("/a", b"new", Some(-1)).unwrap();
     assert_eq!(fixture.server.stat("/a").unwrap().version, 1);
+}
+
+#[test]
+fn plain_create_does_not_claim_an_ephemeral_znode_of_another_session() {
+    let fixture = Fixture::plain();
+    let other = fixture.server.connect(LONG);
+    let maker = Arc::clone(&other);
+    fixture.lose_and(SimOperation::Create, Effect::Before, move |_| {
+        maker.create("/a/b", b"mine", &Acl::open_unsafe(), CreateMode::Ephemeral).unwrap();
+    });
+    assert!(is_unknown(fixture.create("/a/b", b"mine", CreateMode::Ephemeral)));
+    drop(other);
 }

@@ -69,6 +69,21 @@ fn refused_deletion_is_retried_in_its_time_whatever_reconnects_come() {
 }
 
 #[test]
+fn server_that_shows_a_znode_after_the_leader_said_that_there_is_none_is_logged_and_blocks_nobody_here() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lock = BlockingWriteLock::new(&session, DIR).unwrap();
+    let guard = lock.lock().unwrap();
+    let (id, path, other) = (guard.id().to_owned(), guard.id().to_owned(), zk.clone());
+    client.keep_showing(&id);
+    client.before_next(SimOperation::Delete, move || other.delete(&path));
+    let lines = logged_down_to(log::Level::Warn, || drop(guard));
+    let is_named = lines.iter().all(|line| line.contains(&id) && line.contains("still shows this znode"));
+    assert!(lines.len() == 1 && is_named, "{lines:?}");
+    assert!(lock.lock().unwrap().is_owner(), "the leader's answer counts");
+}
+
+#[test]
 fn deletion_whose_reply_was_lost_is_retried_with_the_reconnect() {
     let zk = SimulatedZooKeeper::new();
     let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);

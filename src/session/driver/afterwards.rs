@@ -8,7 +8,9 @@ use super::calls::OutcomeSink;
 use super::trackers::Tracker;
 use crate::client::Reply;
 use crate::engine::{ParticipantId, Target};
-use crate::error::{LossReason, ZkResult};
+use crate::error::{LossReason, Operation, ZkResult};
+use crate::logging;
+use crate::recipe::path::ZNodePath;
 use crate::session::seat::Seat;
 use crate::time::{Moment, Priority, Setter};
 
@@ -33,6 +35,8 @@ pub(super) enum Task {
     /// Done late, so that it delays no owner or waiter: a tracker may have to sort a long queue.
     Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
     EndTracking(Arc<dyn Tracker>, LossReason),
+    /// Logs that the connected server shows this znode, which the leader does not have.
+    LogDivergence(ZNodePath),
 }
 
 impl Afterwards {
@@ -58,6 +62,7 @@ impl Task {
             Task::CompleteEnd => 3,
             Task::Look(..) => 4,
             Task::EndTracking(..) => 5,
+            Task::LogDivergence(_) => 6,
         }
     }
 }
@@ -85,6 +90,7 @@ impl Core {
             }
             Task::Look(id, tracker, outcome) => self.take_look_step(id, &*tracker, outcome),
             Task::EndTracking(tracker, reason) => tracker.end(reason),
+            Task::LogDivergence(path) => logging::warn!("{}", self.diverged(Operation::DELETE, &path)),
         }
     }
 

@@ -138,6 +138,41 @@ impl Core {
         Answer { outcome: self.begin((), Engine::ask_to_write_nothing), read: Reply::done }
     }
 
+    /// Checks that the connected server does not show a znode that the leader has said does not exist. `czxid` is the id
+    /// of the transaction that created the znode, read before the leader was asked.
+    ///
+    /// # Errors
+    /// [`ServerDiverged`](crate::ErrorReason::ServerDiverged) if the server shows the znode although it has caught up.
+    /// `ConnectionLoss` if the connection has changed during the check: repeat the check.
+    pub(crate) fn check_gone(
+        self: &Arc<Self>,
+        operation: Operation,
+        path: &ZNodePath,
+        czxid: i64,
+    ) -> Result<()> {
+        let connection = self.snapshot().connection;
+        // A server that lags behind shows the znode for a while. It answers this write only when it has caught up.
+        let written = self.begin_to_write_nothing().wait(self);
+        written.map_err(|error| self.failure(operation, path, error))?;
+        let shown = match self.ask(Call::exists(path, false)) {
+            Err(ZkError::NoAuth) => None,
+            shown => shown.map_err(|error| self.failure(operation, path, error))?,
+        };
+        if shown.is_none_or(|stat| stat.czxid != czxid) {
+            return Ok(());
+        }
+        let error = self.diverged(operation, path);
+        match self.snapshot().connection == connection {
+            true => Err(error),
+            false => Err(self.failure(operation, path, ZkError::ConnectionLoss)),
+        }
+    }
+
+    /// The error of an operation on a znode that only the connected server shows.
+    pub(super) fn diverged(&self, operation: Operation, path: &ZNodePath) -> LockError {
+        LockError::server_diverged(operation, path, self.client().server().as_deref())
+    }
+
     fn begin(
         self: &Arc<Self>,
         kept: impl Send + 'static,

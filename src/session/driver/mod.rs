@@ -193,6 +193,7 @@ impl Driver {
                     first.fill(outcome);
                 }
             }
+            Effect::Diverged(path) => afterwards.tasks.push(Task::LogDivergence(path)),
             Effect::LeftBehind(id, target) => {
                 self.first_outcomes.remove(&id);
                 afterwards.tasks.push(Task::LeaveBehind(target));

@@ -69,7 +69,7 @@ impl Findings {
 }
 
 /// Returns whether several addresses serve, and their modes do not already show that they are not one ensemble.
-fn needs_comparison(probes: &[Probe]) -> bool {
+pub(super) fn needs_comparison(probes: &[Probe]) -> bool {
     let serving = probes.iter().filter(|probe| probe.granted.is_some());
     serving.count() > 1 && ensemble::splits(probes).is_empty()
 }

@@ -1,6 +1,7 @@
 //! `zklock doctor`.
 
 mod comparison;
+mod divergence;
 mod ensemble;
 mod four_letter;
 mod identity;
@@ -240,6 +241,7 @@ impl Findings {
             ));
             return Ok(());
         }
+        self.compare_queues(connection, probes, dir);
         let queue = match queue::read(session, dir) {
             // The servers delete the directory of an idle lock.
             Err(failure) if failure.code == NO_DIRECTORY => {
@@ -253,6 +255,7 @@ impl Findings {
             queue => queue?,
         };
         self.checked.push("the queue");
+        self.check_first(session, probes, &queue);
         let owners = LockInfo::owners(&queue).len();
         self.notes.push(match queue.first().map(|first| first.kind) {
             Some(LockKind::Permit) => format!("{dir}: permits held or waited for {}", queue.len()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
+use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
@@ -123,6 +124,39 @@ fn members_of_one_ensemble_know_a_znode_that_is_created_through_one_of_them() {
     // A single server has nothing to be compared with.
     let ended = doctor(&members[0], &[]);
     assert!(!ended.out.contains("one ensemble"), "{}", ended.out);
+}
+
+/// ZOOKEEPER-4837 leaves such a znode behind.
+#[test]
+fn server_that_shows_a_request_that_is_gone_is_named_and_has_to_be_wiped() {
+    let ensemble = Ensemble::start(3);
+    let (leader, follower) = (ensemble.leader(), ensemble.follower());
+    let diverged = ensemble.connect_string_of(follower);
+    let all = (0..3).map(|index| ensemble.connect_string_of(index)).collect::<Vec<_>>().join(",");
+    let session = Session::connect(&ensemble.connect_string_of(leader), Duration::from_secs(30)).unwrap();
+    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    let id = guard.id().to_owned();
+    let ended = doctor(&all, &["/lock"]);
+    assert!(ended.out.contains(", the queue on each server") && !ended.out.contains("diverged"), "{ended:?}");
+
+    ensemble.diverge(follower, || drop(guard.unlock().unwrap()));
+    let still_shown = format!("{diverged} still shows");
+    for revoke in [&["revoke", "/lock"][..], &["revoke", "--force-after", "0s", "/lock"]] {
+        let ended = run(command(&diverged, revoke));
+        assert_eq!((ended.code, ended.out.as_str()), (69, ""), "{ended:?}");
+        assert!(ended.err.contains(&still_shown) && ended.err.contains("version-2"), "{ended:?}");
+    }
+    let warning = format!("WARN: {still_shown} {id}, which the leader does not have");
+    for servers in [&all, &diverged] {
+        let ended = doctor(servers, &["/lock"]);
+        assert!(ended.code == 1 && ended.out.contains(&warning), "{ended:?}");
+    }
+
+    ensemble.stop(follower);
+    ensemble.wipe(follower);
+    ensemble.restart(follower);
+    let ended = doctor(&all, &["/lock"]);
+    assert!(ended.out.contains(", the queue on each server") && !ended.out.contains("diverged"), "{ended:?}");
 }
 
 /// With TLS, the modes of the servers are not known.

@@ -301,6 +301,7 @@ impl Member {
                 self.inbox.clear();
             }
             Effect::RemovalAnswered(..)
+            | Effect::Diverged(_)
             | Effect::LeftBehind(..)
             | Effect::BeginLook(_)
             | Effect::ReadFor(..)
