@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use zookeeper_connection::KerberosConfig;
 #[cfg(feature = "sasl")]
 use zookeeper_connection::SaslDigest;
+use zookeeper_connection::ServerMemory;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
 use zookeeper_connection::{Credential, TickNote};
@@ -43,6 +44,9 @@ const MIN_JUTE_MAX_BUFFER: usize = 4096;
 ///     .connect()?;
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// To connect several sessions, clone the builder. Clones share what they learn of the servers, so a session does not
+/// begin with a server that was silent to another one.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `connect` is called"]
 pub struct SessionBuilder {
@@ -57,6 +61,7 @@ pub struct SessionBuilder {
     credentials: Vec<Credential>,
     creates_chroot: bool,
     event_hook: Option<Hook>,
+    memory: ServerMemory,
     #[cfg(feature = "sasl")]
     sasl_digest: Option<SaslDigest>,
     #[cfg(feature = "kerberos")]
@@ -88,6 +93,7 @@ impl SessionBuilder {
             credentials: Vec::new(),
             creates_chroot: false,
             event_hook: None,
+            memory: ServerMemory::new(),
             #[cfg(feature = "sasl")]
             sasl_digest: None,
             #[cfg(feature = "kerberos")]
@@ -328,8 +334,8 @@ impl SessionBuilder {
     ///   [`tick`](SessionBuilder::tick) is zero, longer than `max_tick` or more than half of the granted session timeout,
     ///   `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. If no server even accepted
-    ///   it, the message contains the outcome for each server.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. The message contains the
+    ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with
     ///   [`auth`](SessionBuilder::auth), or the servers refused the SASL authentication, or they require authentication
     ///   that is not configured.
@@ -375,6 +381,7 @@ impl SessionBuilder {
         options.connection.tick = self.tick;
         options.connection.max_tick = self.max_tick;
         options.connection.tick_note = Some(outage_note(self.survived_outage));
+        options.connection.memory = self.memory;
         #[cfg(feature = "sasl")]
         {
             options.connection.sasl_digest = self.sasl_digest;
@@ -459,14 +466,23 @@ impl Opener {
     fn open(&self, wait: &Wait) -> Result<Arc<Core>> {
         let threads = Threads::start()?;
         let begun = (Instant::now(), threads.now());
-        let client = self.connect(wait).map(|client| client as Arc<dyn ZooKeeperClient>);
+        let client = self.connect(wait);
         let contact = FirstContact {
             tried: self.options.servers.to_string(),
             timeout: wait.time_allowed(begun.0),
             deadline: wait.moment(&*threads),
             cancelled: wait.cancelled().map_or_else(Latch::never, Latch::clone),
         };
-        open_core(client, threads, Some(begun.1), contact)
+        let timeout = contact.timeout;
+        let own = client.as_ref().ok().map(Arc::clone);
+        let opened = open_core(client.map(|client| client as _), threads, Some(begun.1), contact);
+        opened.map_err(|error| match own {
+            // The client knows the outcome for each server, and the core only that of its own calls.
+            Some(client) if error.reason() == ErrorReason::NoServer => {
+                LockError::no_server(client.outcomes(), timeout)
+            }
+            _ => error,
+        })
     }
 
     fn connect(&self, wait: &Wait) -> Result<Arc<OwnClient>> {

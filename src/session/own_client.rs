@@ -60,6 +60,11 @@ impl OwnClient {
         &self.connection
     }
 
+    /// See [`Connection::outcomes`].
+    pub(super) fn outcomes(&self) -> String {
+        self.connection().outcomes()
+    }
+
     /// Makes a call whose paths start at the root of the servers instead of the chroot, and waits for the reply.
     /// Returns `ConnectionLoss` if the wait ends first.
     pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {

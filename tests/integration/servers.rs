@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use zookeeper_recipes_lock::client::{Acl, Permissions};
 use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, CancelToken, ErrorKind, ErrorReason, LockError, LockOptions, Session, SessionState,
-    Wait, WriteLock,
+    BlockingWriteLock, CancelToken, ErrorKind, ErrorReason, LockError, LockOptions, Session, SessionBuilder,
+    SessionState, Wait, WriteLock,
 };
 
 use crate::acl;
@@ -230,8 +230,45 @@ fn odd_servers() -> [(&'static str, String, &'static str); 11] {
         ("an empty frame", odd_server(|stream| send_and_wait(&stream, &[0; 4])), no_server),
         ("half an answer", odd_server(|stream| send_and_wait(&stream, &[0, 0, 0, 37, 0, 0])), "no answer"),
         ("a reply without a request", odd_server(reply_without_a_request), ""),
-        ("replies to pings alone", odd_server(reply_to_pings_alone), ""),
+        ("replies to pings alone", odd_server(reply_to_pings_alone), "answered no call"),
     ]
+}
+
+/// Connects to a server that replies only to pings, and to one that serves. Returns how long that took.
+fn time_to_connect(builder: SessionBuilder) -> Duration {
+    let begun = Instant::now();
+    let session = builder.connect().unwrap();
+    let time = begun.elapsed();
+    assert_eq!(session.server(), Some(server::shared().connect_string()));
+    session.close();
+    time
+}
+
+fn beside_one_that_replies_to_pings_alone(session_timeout: Duration) -> SessionBuilder {
+    let servers = format!("{},{}", odd_server(reply_to_pings_alone), server::shared().connect_string());
+    Session::builder(servers).session_timeout(session_timeout)
+}
+
+/// `CONNECTS` sets the number of connects; only with many of them, one in a hundred is more than the slowest.
+#[test]
+fn connecting_beside_a_server_that_answers_pings_only_takes_less_than_a_quarter_of_the_session_timeout() {
+    let connects = std::env::var("CONNECTS").map_or(12, |text| text.parse().unwrap());
+    let timeout = Duration::from_secs(10);
+    let connect = |_| time_to_connect(beside_one_that_replies_to_pings_alone(timeout));
+    let mut times: Vec<_> = (0..connects).map(connect).collect();
+    times.sort_unstable();
+    let slow = times[times.len() * 99 / 100];
+    println!("{connects} connects, T = {timeout:?}: 99 % in {slow:?}, all in {:?}", times.last());
+    assert!(slow < scaled(timeout / 4), "{times:?}");
+}
+
+#[test]
+fn clones_of_a_builder_try_a_server_that_answers_pings_only_once() {
+    let timeout = Duration::from_secs(6);
+    let builder = beside_one_that_replies_to_pings_alone(timeout);
+    let times: Vec<_> = (0..10).map(|_| time_to_connect(builder.clone())).collect();
+    // The session leaves that server when the second ping is answered, and the call before it is not.
+    assert!(times.iter().filter(|time| **time >= timeout / 6).count() <= 1, "{times:?}");
 }
 
 #[test]

@@ -13,9 +13,9 @@
 //! # From a lost connection to the next
 //! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one to try.
 //! Calls that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names
-//! are resolved again, on threads that may block ([`resolver`]). After the first connection to each address, a
-//! [`probe`] finds out the server's tick, unless the application has stated it, and the report delay is shortened
-//! accordingly ([`tick`]).
+//! are resolved again, on threads that may block ([`resolver`]). What is learnt of them stays in a [`memory`], which later
+//! connections share. After the first connection to each address, a [`probe`] finds out the server's tick, unless the
+//! application has stated it, and the report delay is shortened accordingly ([`tick`]).
 //!
 //! # Fork
 //! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
@@ -40,6 +40,7 @@ use crate::driver::{self, IoThread, WAKER};
 use crate::exchange::{Exchange, exchange};
 use crate::machine::{Config, Machine, SessionLoss};
 use crate::max_buffer::{DEFAULT_JUTE_MAX_BUFFER, MaxBuffer};
+use crate::memory::ServerMemory;
 use crate::path::is_absolute;
 use crate::resolver::{self, NameService, Resolver};
 #[cfg(feature = "kerberos")]
@@ -58,10 +59,11 @@ use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, 
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
-/// If some addresses are known, a round over the servers waits for the other names for at most this fraction of the
-/// session timeout.
-const NAMES_WAIT_DIVISOR: u32 = 16;
-const MAX_NAMES_WAIT: Duration = Duration::from_millis(250);
+/// If some addresses are known, a round over the servers waits for the name service for at most this fraction of the
+/// session timeout: as long as for an address that does not answer, before the next one is tried as well. The name
+/// service of a healthy site answers within a few milliseconds. One that hangs must not cost an owner its lease.
+const NAMES_HEAD_START_DIVISOR: u32 = 40;
+const MAX_NAMES_HEAD_START: Duration = Duration::from_millis(250);
 
 /// How much longer [`Connection::close`] waits than the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
@@ -115,6 +117,8 @@ pub struct ConnectionOptions {
     /// What a grant means for the application. This ends the log line that says which tick counts.
     #[doc(hidden)]
     pub tick_note: Option<TickNote>,
+    /// What is known of the servers. Empty by default. Clones of the options share it.
+    pub memory: ServerMemory,
     /// Whether to log how long the client has been waiting for its first server. `true` by default.
     pub mentions_first_outage: bool,
     /// The path of a znode that does not exist, and a path below it.
@@ -146,6 +150,7 @@ impl ConnectionOptions {
             tick: None,
             max_tick: None,
             tick_note: None,
+            memory: ServerMemory::new(),
             mentions_first_outage: true,
             barrier_paths: ["/zookeeper-connection-barrier", "/zookeeper-connection-barrier/none"],
             log_target: env!("CARGO_CRATE_NAME"),
@@ -308,9 +313,9 @@ impl Connection {
         let poll = Poll::new().map_err(ConnectError::thread)?;
         let registry = poll.registry().try_clone().map_err(ConnectError::thread)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ConnectError::thread)?);
-        let names_wait = (session_timeout / NAMES_WAIT_DIVISOR).min(MAX_NAMES_WAIT);
+        let head_start = (session_timeout / NAMES_HEAD_START_DIVISOR).min(MAX_NAMES_HEAD_START);
         let machine = Machine::new(config, SystemClock.now());
-        let list = Servers::new(servers.servers(), names_wait, names_seed);
+        let list = Servers::new(servers.servers(), options.memory.clone(), head_start, names_seed);
         let handle = PollHandle { registry, waker: Arc::clone(&waker) };
         let io = Io::new(machine, list, handle, Granted::new(session_timeout));
         let (end, ended) = bounded(0);
@@ -453,6 +458,15 @@ impl Connection {
     #[must_use]
     pub fn server(&self) -> String {
         self.shared.lock_here().map_or_else(String::new, |io| io.status.server.clone())
+    }
+
+    /// Lists the servers of the connect string, each with how the last attempt at it has gone, or with its state.
+    ///
+    /// A server is `not tried` unless there was an attempt since a server last answered a call. In a forked child, the
+    /// text is empty.
+    #[must_use]
+    pub fn outcomes(&self) -> String {
+        self.shared.lock_here().map_or_else(String::new, |io| io.servers.outcomes())
     }
 
     /// Returns the chroot of the connection, or `None` if there is none.

@@ -165,7 +165,7 @@ impl IoThread {
         if !is_reported {
             self.report(ContactState::Lost, ClientEvent::SessionLost);
         }
-        let _ = panics::contain(|| self.shared.lock().drop_link("the connection has ended"));
+        let _ = panics::contain(|| self.shared.lock().drop_link("the connection has ended", None));
         let rest = self.shared.lock().take_rest();
         drop(rest);
         drop(self.ended);

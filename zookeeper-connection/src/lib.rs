@@ -130,6 +130,7 @@ mod event;
 pub mod exchange;
 pub mod machine;
 mod max_buffer;
+mod memory;
 mod names;
 mod path;
 mod probe;
@@ -169,6 +170,7 @@ pub use credential::Credential;
 pub use error::{ZkError, ZkResult};
 pub use event::{ClientEvent, DEFAULT_TICK, EventSink, Granted};
 pub use max_buffer::{DEFAULT_JUTE_MAX_BUFFER, MaxBuffer};
+pub use memory::ServerMemory;
 pub use names::{Names, NamesIter};
 #[doc(hidden)]
 pub use path::{broken_rule, is_forbidden, path_of_child, printable};

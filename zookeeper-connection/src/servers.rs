@@ -1,10 +1,15 @@
 //! [`Servers`]: decides which address to try next, and remembers the outcomes of earlier attempts.
 //!
-//! The addresses of all names are tried in rounds, in random order with two exceptions (see `Servers::ordered`). A
-//! round begins with the addresses that are already known, while the names are resolved again. When the name service
-//! answers, the rest of the round is adjusted. Only if no name has been resolved yet does a round wait for names before
-//! its first attempt. When a round has used up the known addresses, it waits for the names that are still being
-//! resolved: for a limited time if any address is known, and without a limit otherwise.
+//! The addresses of all names are tried in rounds, in an order that depends on what is known of them (see
+//! `Servers::ordered`). Each round resolves the names again. The lookups have a short head start: the round begins when
+//! the name service has answered, or a moment later with the addresses known before, which the
+//! [memory](ServerMemory) may have from an earlier session. A lookup that is still unanswered in the next round delays
+//! that round no more. When the name service answers, the rest of the round is adjusted. Only if no address is known at
+//! all does a round wait for names without a limit.
+//!
+//! An address is *current* if it is in the connect string, or if the last answer for its name has it and is recent: the
+//! name service has given that answer since the last connection was lost, and no earlier round has used it. All other
+//! addresses are *former* ones. They may belong to somebody else by now.
 //!
 //! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
 
@@ -13,6 +18,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use crate::memory::{ServerMemory, Trouble};
 use crate::time::Moment;
 
 /// The servers of a connect string.
@@ -21,15 +27,16 @@ pub(super) struct Servers {
     hosts: Vec<Host>,
     /// The current round.
     round: Option<Round>,
-    /// The address that served the session last.
-    last: Option<Destination>,
-    /// The addresses whose last connection the client left, usually because the server fell silent. Such a server may
-    /// keep accepting sessions without serving them.
-    silent: Vec<SocketAddr>,
-    /// The longest time for which a round waits for names if any address is known.
-    max_wait: Duration,
+    /// The address that served this session last or, at first, the one that served any session last.
+    last: Option<SocketAddr>,
+    memory: ServerMemory,
+    /// How long a round waits for the names that it looks up, if any address is known.
+    head_start: Duration,
     random: fastrand::Rng,
 }
+
+/// The outcome for a server that accepts sessions and does nothing else.
+pub(super) const ANSWERS_NO_CALL: &str = "it accepted the session, but answered no call";
 
 /// An address of one server of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +69,9 @@ pub(super) enum NextServer {
 struct Round {
     /// The addresses that have not been tried yet.
     left: VecDeque<Destination>,
-    /// Whether the round still waits for all names before its first attempt.
+    /// Whether the round still waits for names before its first attempt.
     is_gathering: bool,
-    /// When the round stops waiting for names.
+    /// When the head start of the lookups ends.
     wait_until: Moment,
 }
 
@@ -76,12 +83,33 @@ struct Host {
     host: String,
     port: u16,
     lookup: Resolving,
+    answer: NameAnswer,
     /// The addresses known now.
     addresses: Vec<SocketAddr>,
-    /// Whether an attempt has been made since a server last served the session.
-    is_tried: bool,
-    /// The last failure since a server last served the session.
-    failure: Option<String>,
+    attempt: Attempt,
+}
+
+/// How the last attempt at a host since a server last answered a call has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// There was none.
+    Never,
+    /// It has not ended.
+    Begun,
+    /// The server has accepted the session. It has answered no call yet.
+    Accepted,
+    Failed(String),
+}
+
+/// The last answer of the name service for a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameAnswer {
+    /// It came before the last connection was lost, or an earlier round has used it, or there was none.
+    Old,
+    /// It is recent, and no attempt has used it.
+    Unused,
+    /// It is recent, and the current round uses it.
+    Used,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,21 +122,17 @@ enum Resolving {
     Due,
     /// The name is being resolved.
     Pending,
+    /// The name is being resolved since an earlier round.
+    Overdue,
 }
 
 impl Servers {
-    /// Creates the list from servers in the form `host:port`. If any address is known, a round waits for names for at
-    /// most `max_wait`.
-    pub(super) fn new(servers: &[String], max_wait: Duration, seed: u64) -> Servers {
-        let hosts = servers.iter().map(|server| Host::new(server)).collect();
-        Servers {
-            hosts,
-            round: None,
-            last: None,
-            silent: Vec::new(),
-            max_wait,
-            random: fastrand::Rng::with_seed(seed),
-        }
+    /// Creates the list from servers in the form `host:port`, with what is known of them. If any address is known, a
+    /// round waits for names for at most `head_start`.
+    pub(super) fn new(servers: &[String], memory: ServerMemory, head_start: Duration, seed: u64) -> Servers {
+        let hosts = servers.iter().map(|server| Host::new(server, &memory)).collect();
+        let random = fastrand::Rng::with_seed(seed);
+        Servers { hosts, round: None, last: memory.last(), memory, head_start, random }
     }
 
     /// Returns what to do next. Begins a new round if the last one is over. If no name had an address in the last
@@ -130,7 +154,7 @@ impl Servers {
     /// yet.
     pub(super) fn next_beside(&mut self) -> Option<Destination> {
         let target = self.round.as_mut()?.left.pop_front()?;
-        self.hosts[target.server].is_tried = true; // in bounds: a target has the position of a host
+        self.note_attempt(target);
         Some(target)
     }
 
@@ -151,7 +175,7 @@ impl Servers {
 
     fn continue_round(&mut self, mut round: Round, now: Moment) -> NextServer {
         let knows_any = self.address_count() > 0;
-        let may_wait = self.is_resolving() && (!knows_any || now < round.wait_until);
+        let may_wait = self.is_resolving(!knows_any) && (!knows_any || now < round.wait_until);
         if round.is_gathering && !may_wait {
             round.is_gathering = false;
             round.left = self.ordered();
@@ -163,9 +187,17 @@ impl Servers {
         };
         self.round = Some(round);
         if let NextServer::Try(target) = next {
-            self.hosts[target.server].is_tried = true; // in bounds: a target has the position of a host
+            self.note_attempt(target);
         }
         next
+    }
+
+    fn note_attempt(&mut self, target: Destination) {
+        let Some(host) = self.hosts.get_mut(target.server) else { return };
+        host.attempt = Attempt::Begun;
+        if host.answer == NameAnswer::Unused {
+            host.answer = NameAnswer::Used;
+        }
     }
 
     /// Returns the next name to resolve now.
@@ -194,6 +226,8 @@ impl Servers {
         };
         addresses.sort_unstable();
         addresses.dedup();
+        host.answer = NameAnswer::Unused;
+        self.memory.set_addresses(&host.server, &addresses);
         let former = std::mem::replace(&mut host.addresses, addresses);
         let has_changed = host.addresses != former;
         let added = host.addresses.iter().filter(|address| !former.contains(address));
@@ -213,26 +247,56 @@ impl Servers {
         }
     }
 
+    /// Records that no server has served the session at this address.
+    pub(super) fn record_trouble(&mut self, target: Destination, trouble: Trouble) {
+        // What is known of an address that its name no longer has would stay in the memory for ever.
+        if self.hosts.get(target.server).is_some_and(|host| host.addresses.contains(&target.address)) {
+            self.memory.set_trouble(target.address, trouble);
+        }
+    }
+
     /// Records the end of a connection that served the session. `was_silent` says whether the client left it, usually
-    /// because the server fell silent. `was_refused` says whether a server has refused the session and none has
-    /// answered a request since; if it is `false`, the round ends, too.
+    /// because the server fell silent. Such a server may keep accepting sessions without serving them. `was_refused`
+    /// says whether a server has refused the session and none has answered a request since; if it is `false`, the round
+    /// ends, too.
     pub(super) fn record_end(&mut self, target: Destination, was_silent: bool, was_refused: bool) {
         if !was_refused {
             self.round = None;
         }
-        self.silent.retain(|silent| *silent != target.address);
+        for host in &mut self.hosts {
+            host.answer = NameAnswer::Old;
+        }
         if was_silent {
-            self.silent.push(target.address);
+            self.record_trouble(target, Trouble::Silent);
         }
     }
 
-    /// Records that the server at this address serves the session.
+    /// Records that the server at this address has accepted the session.
     pub(super) fn record_success(&mut self, target: Destination) {
-        self.last = Some(target);
+        self.last = Some(target.address);
+        self.memory.set_last(target.address);
         for host in &mut self.hosts {
-            host.is_tried = false;
-            host.failure = None;
+            host.attempt = Attempt::Never;
         }
+        if let Some(host) = self.hosts.get_mut(target.server) {
+            host.attempt = Attempt::Accepted;
+        }
+    }
+
+    /// Records that the server at this address, which has accepted the session, answers calls.
+    pub(super) fn record_answer(&mut self, target: Destination) {
+        self.memory.forget_trouble(target.address);
+        if let Some(host) = self.hosts.get_mut(target.server) {
+            host.attempt = Attempt::Never;
+        }
+    }
+
+    /// Returns whether this is a current address of its server, as opposed to a former one, which may belong to
+    /// somebody else by now. See the [module](self).
+    pub(super) fn is_current(&self, target: Destination) -> bool {
+        let Some(host) = self.hosts.get(target.server) else { return false };
+        let is_recent = host.lookup == Resolving::Never || host.answer != NameAnswer::Old;
+        is_recent && host.addresses.contains(&target.address)
     }
 
     /// Returns the number of addresses known now.
@@ -270,22 +334,29 @@ impl Servers {
     }
 
     fn begin_round(&mut self, now: Moment) -> Round {
-        let mut names = self.hosts.iter().filter(|host| host.lookup != Resolving::Never).peekable();
-        let is_gathering = names.peek().is_some() && names.all(|host| host.addresses.is_empty());
+        let mut looks_up = false;
         for host in &mut self.hosts {
-            if host.lookup == Resolving::Later {
-                host.lookup = Resolving::Due;
+            if host.answer == NameAnswer::Used {
+                host.answer = NameAnswer::Old;
             }
+            host.lookup = match host.lookup {
+                Resolving::Never => Resolving::Never,
+                Resolving::Later | Resolving::Due => Resolving::Due,
+                Resolving::Pending | Resolving::Overdue => Resolving::Overdue,
+            };
+            looks_up |= host.lookup == Resolving::Due;
         }
-        let left = if is_gathering { VecDeque::new() } else { self.ordered() };
-        Round { left, is_gathering, wait_until: now.after(self.max_wait) }
+        let wait = if looks_up { self.head_start } else { Duration::ZERO };
+        Round { left: VecDeque::new(), is_gathering: true, wait_until: now.after(wait) }
     }
 
-    /// Returns all known addresses in random order, with two exceptions:
+    /// Returns all known addresses in the order in which they are tried:
+    /// - Addresses of which nothing bad is known come first, then those that refused the last attempt. Those that were
+    ///   silent come last, because they cost the most time.
+    /// - Among these, current addresses come before former ones. Otherwise, the order is random.
     /// - The address that most recently served the session comes second, or first if all others fell silent. So if its
     ///   server is gone, another server is tried first. If only the connection was lost, at most one dead address is
-    ///   tried before this server.
-    /// - The servers that fell silent come last, even the one that most recently served the session.
+    ///   tried before this server. If an address has been in trouble since, it has no special place.
     fn ordered(&mut self) -> VecDeque<Destination> {
         let hosts = self.hosts.iter().enumerate();
         let mut targets: Vec<Destination> = hosts
@@ -294,27 +365,34 @@ impl Servers {
             })
             .collect();
         self.random.shuffle(&mut targets);
-        targets.sort_by_key(|target| self.is_silent(target)); // stable
+        // Stable. Cached, because another connection may change the memory meanwhile.
+        targets.sort_by_cached_key(|target| (self.trouble(target), !self.is_current(*target)));
         let mut targets = VecDeque::from(targets);
-        let is_last = |target: &Destination| Some(*target) == self.last && !self.is_silent(target);
+        let is_last =
+            |target: &Destination| Some(target.address) == self.last && self.trouble(target).is_none();
         if let Some(last) = targets.iter().position(is_last).and_then(|position| targets.remove(position)) {
-            let goes_on = targets.front().is_some_and(|first| !self.is_silent(first));
+            let goes_on = targets.front().is_some_and(|first| self.trouble(first) != Some(Trouble::Silent));
             targets.insert(usize::from(goes_on), last);
         }
         targets
     }
 
-    fn is_silent(&self, target: &Destination) -> bool {
-        self.silent.contains(&target.address)
+    fn trouble(&self, target: &Destination) -> Option<Trouble> {
+        self.memory.trouble(target.address)
     }
 
-    fn is_resolving(&self) -> bool {
-        self.hosts.iter().any(|host| matches!(host.lookup, Resolving::Due | Resolving::Pending))
+    /// Returns whether a name is being resolved: since this round began or, if `even_overdue`, since any time.
+    fn is_resolving(&self, even_overdue: bool) -> bool {
+        self.hosts.iter().any(|host| match host.lookup {
+            Resolving::Never | Resolving::Later => false,
+            Resolving::Due | Resolving::Pending => true,
+            Resolving::Overdue => even_overdue,
+        })
     }
 }
 
 impl Host {
-    fn new(server: &str) -> Host {
+    fn new(server: &str, memory: &ServerMemory) -> Host {
         // The connect string has been parsed, so the port exists and is valid.
         let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
         let port = port.parse().unwrap_or(0);
@@ -325,22 +403,23 @@ impl Host {
             host: host.to_owned(),
             port,
             lookup: if literal.is_some() { Resolving::Never } else { Resolving::Later },
-            addresses: literal.into_iter().collect(),
-            is_tried: false,
-            failure: None,
+            answer: NameAnswer::Old,
+            addresses: literal.map_or_else(|| memory.addresses(server), |address| vec![address]),
+            attempt: Attempt::Never,
         }
     }
 
     fn fail(&mut self, why: String) {
-        self.failure = Some(why);
+        self.attempt = Attempt::Failed(why);
     }
 
     fn outcome(&self) -> &str {
-        match &self.failure {
-            Some(failure) => failure,
-            None if self.addresses.is_empty() => "its name was not resolved in time",
-            None if self.is_tried => "no answer",
-            None => "not tried",
+        match &self.attempt {
+            Attempt::Failed(why) => why,
+            Attempt::Accepted => ANSWERS_NO_CALL,
+            _ if self.addresses.is_empty() => "its name was not resolved in time",
+            Attempt::Begun => "no answer",
+            Attempt::Never => "not tried",
         }
     }
 }
@@ -360,11 +439,28 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const MAX_WAIT: Duration = Duration::from_millis(250);
+    const HEAD_START: Duration = Duration::from_millis(250);
 
     fn servers(list: &[&str], seed: u64) -> Servers {
+        servers_known(list, &ServerMemory::new(), seed)
+    }
+
+    fn servers_known(list: &[&str], memory: &ServerMemory, seed: u64) -> Servers {
         let list: Vec<String> = list.iter().map(|&server| server.to_owned()).collect();
-        Servers::new(&list, MAX_WAIT, seed)
+        Servers::new(&list, memory.clone(), HEAD_START, seed)
+    }
+
+    /// Answers the lookups of a round that begins now, and returns its first address.
+    fn first_of_round(
+        servers: &mut Servers,
+        now: Moment,
+        answer: io::Result<Vec<SocketAddr>>,
+    ) -> Destination {
+        assert!(matches!(servers.next(now), NextServer::Wait(_)));
+        assert_eq!(lookups(servers), ["zk"]);
+        servers.handle_resolved(0, answer);
+        let NextServer::Try(target) = servers.next(now) else { panic!("an address is known") };
+        target
     }
 
     fn at(millis: u64) -> Moment {
@@ -419,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn first_round_waits_for_all_names_and_later_ones_do_not() {
+    fn round_waits_for_all_names_and_one_that_knows_addresses_only_for_a_moment() {
         let mut servers = servers(&["zk1:2181", "zk2:2181"], 1);
         assert_eq!(servers.next(at(0)), NextServer::Wait(None));
         assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
@@ -429,8 +525,99 @@ mod tests {
         let first = [tried(servers.next(at(2))), tried(servers.next(at(2)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
         // The second round.
-        tried(servers.next(at(1000)));
+        assert_eq!(servers.next(at(1000)), NextServer::Wait(Some(at(1250))));
         assert_eq!(lookups(&mut servers), ["zk1", "zk2"]);
+        assert_eq!(servers.next(at(1249)), NextServer::Wait(Some(at(1250))));
+        tried(servers.next(at(1250)));
+    }
+
+    /// A former address may belong to another ensemble by now.
+    #[test]
+    fn new_address_of_a_name_is_tried_before_the_former_one() {
+        let mut servers = servers(&["zk:2181"], 1);
+        let former = first_of_round(&mut servers, at(0), Ok(vec![address(1)]));
+        servers.record_success(former);
+        servers.record_end(former, false, false);
+        let next = first_of_round(&mut servers, at(1000), Ok(vec![address(2)]));
+        assert_eq!((next.address, servers.has_more()), (address(2), false));
+    }
+
+    #[test]
+    fn lookup_that_hangs_delays_one_round() {
+        let mut servers = servers(&["zk:2181"], 1);
+        first_of_round(&mut servers, at(0), Ok(vec![address(1)]));
+        assert_eq!(servers.next(at(1000)), NextServer::Wait(Some(at(1250))));
+        assert_eq!(lookups(&mut servers), ["zk"]);
+        for millis in [1250, 1251, 1252] {
+            assert_eq!(tried(servers.next(at(millis))), address(1));
+        }
+        servers.handle_resolved(0, Ok(vec![address(1)]));
+        assert_eq!(servers.next(at(1253)), NextServer::Wait(Some(at(1503))), "another lookup");
+    }
+
+    #[test]
+    fn address_is_current_while_a_recent_answer_has_it() {
+        let literal = Destination { server: 0, address: address(1) };
+        assert!(servers(&["10.0.0.1:2181"], 1).is_current(literal));
+        let mut servers = servers(&["zk:2181"], 1);
+        let target = first_of_round(&mut servers, at(0), Ok(vec![address(1)]));
+        assert!(servers.is_current(target));
+        servers.record_success(target);
+        servers.record_end(target, false, false);
+        assert!(!servers.is_current(target), "the answer is older than the loss of the connection");
+        first_of_round(&mut servers, at(1000), Err(no_such_name()));
+        assert!(!servers.is_current(target));
+        first_of_round(&mut servers, at(2000), Ok(vec![address(1)]));
+        assert!(servers.is_current(target));
+        servers.next(at(3000));
+        lookups(&mut servers);
+        assert!(!servers.is_current(target), "an earlier round has used the answer");
+        assert_eq!(tried(servers.next(at(3250))), target.address);
+        servers.handle_resolved(0, Ok(vec![address(1), address(2)]));
+        assert!(servers.is_current(target), "a late answer confirms it");
+        servers.handle_resolved(0, Ok(vec![address(2)]));
+        assert!(!servers.is_current(target));
+    }
+
+    /// With a slow name service, each answer comes after the head start, perhaps in a later round.
+    #[test]
+    fn answer_that_no_attempt_has_used_stays_recent() {
+        let mut servers = servers(&["zk:2181"], 1);
+        first_of_round(&mut servers, at(0), Ok(vec![address(1)]));
+        servers.next(at(1000));
+        lookups(&mut servers);
+        let NextServer::Try(target) = servers.next(at(1250)) else { panic!("an address is known") };
+        assert!(!servers.is_current(target));
+        assert_eq!(tried(servers.next(at(1251))), target.address, "a round later");
+        servers.handle_resolved(0, Ok(vec![address(1)]));
+        servers.next(at(1300));
+        assert_eq!(tried(servers.next(at(1550))), target.address);
+        assert!(servers.is_current(target));
+    }
+
+    #[test]
+    fn next_list_knows_the_addresses_of_names_and_who_was_silent_or_refusing() {
+        let memory = ServerMemory::new();
+        let mut first = servers_known(&["zk:2181"], &memory, 1);
+        let all = vec![address(1), address(2), address(3), address(4)];
+        first_of_round(&mut first, at(0), Ok(all));
+        let of = |number| Destination { server: 0, address: address(number) };
+        first.record_success(of(1));
+        first.record_end(of(1), true, false);
+        first.record_trouble(of(2), Trouble::Refusing);
+        first.record_success(of(3));
+        for seed in 0..20 {
+            let mut next = servers_known(&["other:2181", "zk:2181"], &memory, seed);
+            assert_eq!(next.next(at(0)), NextServer::Wait(Some(at(250))));
+            assert_eq!(lookups(&mut next), ["other", "zk"]);
+            let order = [(); 4].map(|()| tried(next.next(at(250))));
+            assert_eq!(order, [4, 3, 2, 1].map(address), "the server of the last session is the second");
+        }
+        first.record_answer(of(1));
+        first.handle_resolved(0, Ok(vec![address(1), address(4)]));
+        first.record_trouble(of(2), Trouble::Silent);
+        assert_eq!([1, 2].map(|number| memory.trouble(address(number))), [None; 2]);
+        assert!(memory.addresses("another:2181").is_empty());
     }
 
     #[test]
@@ -442,8 +629,10 @@ mod tests {
         assert_eq!(servers.next(at(249)), NextServer::Wait(Some(at(250))));
         assert_eq!(tried(servers.next(at(250))), address(2));
         for round in 1..5 {
+            assert!(matches!(servers.next(at(round * 1000)), NextServer::Wait(_)));
+            assert_eq!(lookups(&mut servers), ["zk2"], "one at a time");
+            servers.handle_resolved(1, Ok(vec![address(2)]));
             assert_eq!(tried(servers.next(at(round * 1000))), address(2));
-            assert_eq!(lookups(&mut servers), if round == 1 { vec!["zk2"] } else { vec![] }, "one at a time");
         }
         servers.handle_resolved(0, Ok(vec![address(1)]));
         assert_eq!(tried(servers.next(at(5000))), address(1), "the new address joins the round");
@@ -457,8 +646,9 @@ mod tests {
         servers.handle_resolved(0, Err(no_such_name()));
         servers.handle_resolved(1, Ok(vec![address(2)]));
         assert_eq!(tried(servers.next(at(0))), address(2));
-        assert_eq!(tried(servers.next(at(1))), address(2));
         assert_eq!(servers.outcomes(), "bad:2181 (no such name), zk2:2181 (no answer)");
+        servers.next(at(1));
+        assert_eq!(tried(servers.next(at(251))), address(2));
     }
 
     #[test]
@@ -486,26 +676,24 @@ mod tests {
         assert_eq!(servers.address_count(), 2);
         let first = [tried(servers.next(at(0))), tried(servers.next(at(0)))];
         assert_eq!(HashSet::from(first), HashSet::from([address(1), address(2)]));
-        let second = tried(servers.next(at(0)));
+        servers.next(at(0));
         lookups(&mut servers);
+        let second = tried(servers.next(at(250)));
         assert!(
             servers.handle_resolved(0, Ok(vec![second, address(3)])),
             "as many addresses, but different ones"
         );
-        assert_eq!(tried(servers.next(at(0))), address(3));
+        assert_eq!(tried(servers.next(at(250))), address(3));
         assert_eq!(servers.address_count(), 2);
     }
 
     #[test]
     fn addresses_known_before_remain_while_the_name_service_fails() {
         let mut servers = servers(&["zk:2181"], 1);
-        servers.next(at(0));
-        lookups(&mut servers);
-        servers.handle_resolved(0, Ok(vec![address(1)]));
-        for round in 0..3 {
-            assert_eq!(tried(servers.next(at(round * 1000))), address(1));
-            lookups(&mut servers);
-            servers.handle_resolved(0, Err(no_such_name()));
+        first_of_round(&mut servers, at(0), Ok(vec![address(1)]));
+        for round in 1..4 {
+            let next = first_of_round(&mut servers, at(round * 1000), Err(no_such_name()));
+            assert_eq!(next.address, address(1));
         }
     }
 
@@ -561,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_fell_silent_is_tried_last_until_a_connection_to_it_ends_otherwise() {
+    fn server_that_fell_silent_is_tried_last_until_it_answers_a_call() {
         for seed in 0..50 {
             let mut servers = servers(&THREE, seed);
             let silent = round(&mut servers, 3)[0];
@@ -572,7 +760,22 @@ mod tests {
             }
             servers.record_success(silent);
             servers.record_end(silent, false, false);
+            assert_eq!(round(&mut servers, 3)[2], silent, "it has accepted the session and answered nothing");
+            servers.record_success(silent);
+            servers.record_answer(silent);
+            servers.record_end(silent, false, false);
             assert_eq!(round(&mut servers, 3)[1], silent);
+        }
+    }
+
+    #[test]
+    fn server_that_refuses_is_tried_after_the_others_and_before_a_silent_one() {
+        for seed in 0..50 {
+            let mut servers = servers(&THREE, seed);
+            let [first, second, third] = round(&mut servers, 3)[..] else { panic!("three addresses") };
+            servers.record_trouble(first, Trouble::Silent);
+            servers.record_trouble(second, Trouble::Refusing);
+            assert_eq!(round(&mut servers, 3), [third, second, first]);
         }
     }
 
@@ -611,6 +814,8 @@ mod tests {
         servers.record_failure(target, "second".to_owned());
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (second)");
         servers.record_success(target);
+        assert_eq!(servers.outcomes(), format!("10.0.0.1:1 ({ANSWERS_NO_CALL})"));
+        servers.record_answer(target);
         assert_eq!(servers.outcomes(), "10.0.0.1:1 (not tried)");
     }
 

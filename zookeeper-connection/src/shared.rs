@@ -17,13 +17,14 @@ use crate::chroot::Chroot;
 use crate::error::ZkError;
 use crate::exchange::Continuation;
 use crate::machine::{Action, Event, Machine, SaslStep, SessionLoss};
+use crate::memory::Trouble;
 use crate::sasl::Prepared;
-use crate::servers::{Destination, NextServer, Servers};
+use crate::servers::{ANSWERS_NO_CALL, Destination, NextServer, Servers};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::support::process::Process;
 use crate::time::{Clock, Moment, SystemClock};
 use crate::transport::Transport;
-use crate::{Call, EventSink, Granted};
+use crate::{Call, EventSink, Granted, Reply, ZkResult};
 
 /// The actions for the I/O thread, each with the link number at the time of its creation.
 pub(super) type Actions = VecDeque<(u64, Action<Continuation>)>;
@@ -96,6 +97,8 @@ struct Link {
     sasl: Option<Prepared>,
     /// Whether the server serves the session on this transport.
     is_serving: bool,
+    /// Whether the server has answered a call on this transport.
+    has_answered: bool,
     write_error: Option<io::Error>,
 }
 
@@ -277,7 +280,7 @@ impl Io {
 
     /// Swaps the queue of pending actions with an empty one, whose memory is reused.
     pub(super) fn take_actions(&mut self, empty: &mut Actions) {
-        self.collect("the connection was given up");
+        self.collect("the connection was given up", Trouble::Refusing);
         std::mem::swap(&mut self.actions, empty);
     }
 
@@ -311,7 +314,7 @@ impl Io {
                 machine.timer(now);
             }
         }
-        self.collect("no answer");
+        self.collect("no answer", Trouble::Silent);
         self.flush();
         if self.waits_for_name.flatten().is_some_and(|until| until <= now) {
             self.open_again();
@@ -327,6 +330,7 @@ impl Io {
         if self.servers.handle_resolved(server, answer) {
             self.count_addresses();
         }
+        self.note_current();
         if self.waits_for_name.is_some() {
             self.open_again();
         } else if self.is_opening() && self.opens_another.is_none() {
@@ -339,6 +343,13 @@ impl Io {
     fn count_addresses(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.set_addresses(self.servers.address_count(), !self.servers.misses_addresses());
+        }
+    }
+
+    /// Tells the machine whether it may believe the server on the link that the session has ended.
+    fn note_current(&mut self) {
+        if let (Some(link), Some(machine)) = (&self.link, &mut self.machine) {
+            machine.set_current(self.servers.is_current(link.target));
         }
     }
 
@@ -402,7 +413,8 @@ impl Io {
         if sasl.is_none() {
             self.begin_attempt();
         }
-        self.opening.push(Link { transport, target, sasl, is_serving: false, write_error: None });
+        let (is_serving, has_answered) = (false, false);
+        self.opening.push(Link { transport, target, sasl, is_serving, has_answered, write_error: None });
     }
 
     /// Notes that an attempt to reach an address begins, perhaps in parallel with other attempts.
@@ -426,6 +438,7 @@ impl Io {
     /// tried.
     pub(super) fn opening_failed(&mut self, target: Destination, why: String) {
         self.servers.record_failure(target, why);
+        self.servers.record_trouble(target, Trouble::Refusing);
         match self.is_opening() {
             true => self.open_another_after(Duration::ZERO),
             false => self.fail(),
@@ -442,7 +455,8 @@ impl Io {
                     let mut link = self.opening.swap_remove(position);
                     let first_token = link.sasl.as_mut().map(|sasl| std::mem::take(&mut sasl.first_token));
                     self.link = Some(link);
-                    self.close_opening(None);
+                    self.note_current();
+                    self.close_opening(None, None);
                     if let Some(machine) = &mut self.machine {
                         if let Some(token) = first_token {
                             machine.set_first_token(token);
@@ -461,19 +475,22 @@ impl Io {
     }
 
     /// Closes the transports that are being opened, because of `failure`, or because another transport has opened.
-    fn close_opening(&mut self, failure: Option<&str>) {
+    /// `trouble` is recorded of their addresses.
+    fn close_opening(&mut self, failure: Option<&str>, trouble: Option<Trouble>) {
         self.opens_another = None;
-        for target in self.preparing.drain(..) {
-            match failure {
-                Some(_) => self.servers.record_failure(target, NO_TOKEN.to_owned()),
-                None => self.servers.put_back(target),
-            }
-        }
+        let preparing = std::mem::take(&mut self.preparing).into_iter();
+        let mut given_up: Vec<_> = preparing.map(|target| (target, NO_TOKEN)).collect();
         for Link { transport, target, .. } in self.opening.drain(..) {
             close(transport, self.poll.as_ref());
+            given_up.push((target, failure.unwrap_or_default()));
+        }
+        for (target, why) in given_up {
             match failure {
-                Some(why) => self.servers.record_failure(target, why.to_owned()),
+                Some(_) => self.servers.record_failure(target, why.to_owned()),
                 None => self.servers.put_back(target),
+            }
+            if let Some(trouble) = trouble {
+                self.servers.record_trouble(target, trouble);
             }
         }
     }
@@ -518,7 +535,10 @@ impl Io {
                 Ok(count) => {
                     machine.received(SystemClock.now(), &buffer[..count]);
                     self.flush();
-                    self.collect("it refused the connection, or is not a ZooKeeper server");
+                    self.collect(
+                        "it refused the connection, or is not a ZooKeeper server",
+                        Trouble::Refusing,
+                    );
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Some(error) = link.write_error.take() {
@@ -544,7 +564,7 @@ impl Io {
     /// Handles a connection that the server or the network has closed.
     fn lose_link(&mut self, why: &str) {
         self.note_end(false);
-        self.drop_link(why);
+        self.drop_link(why, Some(Trouble::Refusing));
         self.fail();
     }
 
@@ -560,37 +580,65 @@ impl Io {
         }
     }
 
-    pub(super) fn drop_link(&mut self, why: &str) {
+    /// Closes all transports. Records why, and the trouble with the addresses at which no server serves the session.
+    pub(super) fn drop_link(&mut self, why: &str, trouble: Option<Trouble>) {
         self.link_number += 1;
         self.waits_for_name = None;
         self.has_more = false;
-        self.close_opening(Some(why));
-        if let Some(link) = self.link.take() {
-            self.servers.record_failure(link.target, why.to_owned());
-            close(link.transport, self.poll.as_ref());
+        self.close_opening(Some(why), trouble);
+        let Some(link) = self.link.take() else { return };
+        self.servers.record_failure(link.target, why.to_owned());
+        if let Some(trouble) = trouble.filter(|_| !link.is_serving) {
+            self.servers.record_trouble(link.target, trouble);
         }
+        close(link.transport, self.poll.as_ref());
     }
 
     /// Moves the machine's actions to the queue of the I/O thread. A transport that the machine gives up is closed at
-    /// once, so nothing more is written to it. Records the reason that the machine gives, or `why` if it gives none.
-    fn collect(&mut self, why: &str) {
+    /// once, so nothing more is written to it. Records the reason that the machine gives, or `why` if it gives none,
+    /// and `trouble` with the address.
+    fn collect(&mut self, why: &str, trouble: Trouble) {
+        let mut loss = None;
         while let Some(action) = self.machine.as_mut().and_then(Machine::next_action) {
-            match action {
+            match &action {
+                Action::Drop if self.machine.as_ref().is_some_and(Machine::ends_now) => {
+                    self.drop_link(loss.or(self.silence()).unwrap_or(why), None);
+                }
                 Action::Drop => {
                     self.note_end(true);
                     let failure = self.machine.as_mut().and_then(Machine::take_failure);
-                    self.drop_link(failure.as_deref().unwrap_or(why));
+                    let why = failure.as_deref().or(self.silence()).unwrap_or(why);
+                    self.drop_link(why, Some(trouble));
                 }
-                Action::Open | Action::Ended => self.drop_link(why),
+                Action::Open | Action::Ended => self.drop_link(why, None),
                 Action::Event(Event::Connected { .. }) => {
                     if let Some(link) = &mut self.link {
                         link.is_serving = true;
                         self.servers.record_success(link.target);
                     }
                 }
-                Action::Challenge(_) | Action::Event(_) | Action::Reply(..) => {}
+                Action::Event(Event::SessionLost(reason)) => loss = Some(reason.reason()),
+                Action::Reply(_, result) => self.note_answer(result),
+                Action::Challenge(_) | Action::Event(_) => {}
             }
             self.actions.push_back((self.link_number, action));
+        }
+    }
+
+    /// Returns the outcome for a server that has accepted the session and answered no call.
+    fn silence(&self) -> Option<&'static str> {
+        let link = self.link.as_ref().filter(|link| link.is_serving && !link.has_answered);
+        link.map(|_| ANSWERS_NO_CALL)
+    }
+
+    /// Notes the outcome of a call, which may be a server's answer.
+    fn note_answer(&mut self, result: &ZkResult<Reply>) {
+        let Some(link) = self.link.as_mut().filter(|link| link.is_serving && !link.has_answered) else {
+            return;
+        };
+        if result.as_ref().map_or_else(|error| error.is_answer(), |_| true) {
+            link.has_answered = true;
+            self.servers.record_answer(link.target);
         }
     }
 }
@@ -626,7 +674,7 @@ mod tests {
         let poll = Poll::new().unwrap();
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
         let handle = PollHandle { registry: poll.registry().try_clone().unwrap(), waker };
-        let servers = Servers::new(servers, Duration::ZERO, 1);
+        let servers = Servers::new(servers, Default::default(), Duration::ZERO, 1);
         let mut io = Io::new(machine, servers, handle, Granted::new(session_timeout));
         io.take_actions(&mut Actions::new());
         (poll, io)
@@ -670,7 +718,7 @@ mod tests {
         let (poll, mut io) = io(&[listener.local_addr().unwrap().to_string()], Duration::from_secs(30));
         let NextServer::Try(target) = io.next_server() else { panic!("an address is known") };
         let number = io.link_number;
-        io.drop_link("given up");
+        io.drop_link("given up", None);
         let connect =
             || Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
         let mut late = connect();

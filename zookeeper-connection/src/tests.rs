@@ -15,6 +15,7 @@ mod outages;
 #[allow(unreachable_pub, reason = "shared with other crates")]
 mod panics;
 mod probing;
+mod remembering;
 mod sasl;
 mod server;
 #[cfg(feature = "tls")]

@@ -9,6 +9,9 @@ use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decod
 use crate::error::ZkError;
 use crate::time::Moment;
 
+const UNKNOWN_AT_FORMER_ADDRESS: &str = "it does not know the session; its name may have another address by now, and \
+     this one may belong to another ensemble";
+
 /// The error for a connection that must be dropped, usually because the server has sent bytes that the protocol does
 /// not allow at this point.
 pub(super) struct Malformed;
@@ -18,6 +21,7 @@ impl<C> Machine<C> {
         self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         self.frames = Frames::new(self.config.max_frame);
         self.first_token = None;
+        self.is_current = true;
         self.actions.push_back(Action::Open);
     }
 
@@ -53,19 +57,28 @@ impl<C> Machine<C> {
             }
             ConnectAnswer::Accepted(response) => self.accepted(response, now),
             ConnectAnswer::Refused if self.identity.id == 0 => Err(Malformed),
-            ConnectAnswer::Refused => {
-                self.lose_session(SessionLoss::Expired);
-                Ok(())
-            }
+            ConnectAnswer::Refused => self.unknown(now),
         }
+    }
+
+    /// Handles a server that does not know the session.
+    fn unknown(&mut self, now: Moment) -> Result<(), Malformed> {
+        let expires_at = self.last_heard.after(self.pacing.session_timeout());
+        if self.is_current || expires_at <= now {
+            self.lose_session(SessionLoss::Expired);
+            return Ok(());
+        }
+        self.expires_at = Some(expires_at);
+        self.failure = Some(UNKNOWN_AT_FORMER_ADDRESS.to_owned());
+        Err(Malformed)
     }
 
     fn accepted(&mut self, response: ConnectResponse, now: Moment) -> Result<(), Malformed> {
         // A server that opens a different session does not know the requested one.
         if self.identity.id != 0 && response.session_id != self.identity.id {
-            self.lose_session(SessionLoss::Expired);
-            return Ok(());
+            return self.unknown(now);
         }
+        self.expires_at = None;
         let is_new = std::mem::replace(&mut self.identity.id, response.session_id) == 0;
         self.identity.password = response.password;
         let millis = u64::from(response.timeout_ms.unsigned_abs());

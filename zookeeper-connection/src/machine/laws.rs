@@ -142,7 +142,10 @@ impl Run {
             2 if has_transport => {
                 match bytes.next() % 4 {
                     0 => self.machine.opening_another(self.now),
-                    1 => self.machine.opened(self.now),
+                    1 => {
+                        self.machine.set_current(false);
+                        self.machine.opened(self.now);
+                    }
                     _ => {
                         self.machine.set_first_token(vec![1]);
                         self.machine.opened(self.now);

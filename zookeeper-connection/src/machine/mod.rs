@@ -40,6 +40,10 @@
 //!   whole session timeout, servers only resume or refuse the session and none answers a request, provided that all
 //!   servers have been tried. This does not apply before the first answer or refusal: the session has no znodes then.
 //!   The client never presents a lost session again, except to close it after a refused credential.
+//! - A server that does not know the session has ended it, so the session is lost at once, if the server is at a
+//!   current address. At a former address of a server, there may be another ensemble by now. What is said there only
+//!   ends the attempt. The session is then lost when a server at a current address does not know it either, or when no
+//!   server has been heard from for a session timeout: by then, the servers have probably ended it.
 //! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
 //!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
 //!   them. Intervening attempts in which no server serves the session do not count. This does not apply if a server has
@@ -295,6 +299,11 @@ pub struct Machine<C> {
     /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
     /// time at which the machine was created.
     last_heard: Moment,
+    /// Whether the server of the current attempt is at a current address.
+    is_current: bool,
+    /// When the session counts as expired, because a server at a former address does not know it, and no server has
+    /// resumed it since.
+    expires_at: Option<Moment>,
     service: Service,
     /// The first token of the SASL exchange on the next open transport.
     first_token: Option<Vec<u8>>,
@@ -323,6 +332,8 @@ impl<C> Machine<C> {
             identity: Identity::default(),
             closing_until: None,
             last_heard: now,
+            is_current: true,
+            expires_at: None,
             service: Service::new(),
             first_token: None,
             failure: None,
@@ -402,6 +413,14 @@ impl<C> Machine<C> {
         }
     }
 
+    /// Notes whether the transport leads to a current address of a server.
+    ///
+    /// If it does not, the server may belong to another ensemble, which does not know the session. Call this before
+    /// [`opened`](Machine::opened), and when the answer changes. Unless it is called, each address counts as current.
+    pub fn set_current(&mut self, is_current: bool) {
+        self.is_current = is_current;
+    }
+
     /// Returns why the session would be lost if the servers went on refusing it.
     ///
     /// Returns `None` unless a server has refused the session and none has answered a request since.
@@ -440,6 +459,9 @@ impl<C> Machine<C> {
     pub fn timer(&mut self, now: Moment) {
         if self.closing_until.is_some_and(|until| until <= now) {
             return self.end();
+        }
+        if self.expires_at.is_some_and(|at| at <= now) {
+            return self.lose_session(SessionLoss::Expired);
         }
         self.fail_stale(now);
         match self.phase {
@@ -485,6 +507,14 @@ impl<C> Machine<C> {
         !self.actions.is_empty()
     }
 
+    /// Returns whether [`Action::Ended`] is the next action.
+    ///
+    /// An [`Action::Drop`] right before it follows from the end of the session, and says nothing about the server.
+    #[must_use]
+    pub fn ends_now(&self) -> bool {
+        matches!(self.actions.front(), Some(Action::Ended))
+    }
+
     /// Returns the bytes for the transport. The caller removes the bytes that it has written.
     pub fn outgoing(&mut self) -> &mut Vec<u8> {
         &mut self.outgoing
@@ -501,7 +531,7 @@ impl<C> Machine<C> {
             Phase::Ended => return None,
         };
         let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_wait()));
-        [of_phase, of_unsent, self.closing_until].into_iter().flatten().min()
+        [of_phase, of_unsent, self.closing_until, self.expires_at].into_iter().flatten().min()
     }
 
     // ---- the end

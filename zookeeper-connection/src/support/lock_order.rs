@@ -17,9 +17,11 @@ use parking_lot::{Condvar, WaitTimeoutResult};
 /// The ranks of this crate. A crate built on this one takes its own mutexes first, so it gives them lower ranks.
 pub mod rank {
     /// The queues of calls for Kerberos tickets.
-    pub const TICKETS: u8 = 29;
+    pub const TICKETS: u8 = 28;
     /// The state and the transport of a connection.
-    pub const CONNECTION: u8 = 30;
+    pub const CONNECTION: u8 = 29;
+    /// What connections have learnt of servers.
+    pub const SERVERS: u8 = 30;
     /// The queue of lines for the logger.
     pub const LOG: u8 = 31;
 }

@@ -127,6 +127,73 @@ fn session_id_other_than_the_requested_one_is_a_loss() {
     );
 }
 
+/// Loses the connection of a session, and lets a server at a former address answer the next attempt.
+fn disown(scripted: &mut Scripted, answer: &ConnectAnswer) {
+    scripted.until_open();
+    scripted.machine.set_current(false);
+    scripted.open();
+    scripted.answer(answer);
+}
+
+/// There may be another ensemble at a former address.
+#[test]
+fn session_that_is_unknown_at_a_former_address_lives_until_a_current_one_says_the_same() {
+    for answer in [ConnectAnswer::Refused, accepted(ID + 1)] {
+        let mut scripted = Scripted::serving();
+        scripted.advance(TIMEOUT / 4);
+        scripted.machine.failed(scripted.now);
+        for _ in 0..3 {
+            disown(&mut scripted, &answer);
+            assert!(scripted.machine.take_failure().unwrap().contains("another ensemble"));
+            let actions = scripted.actions();
+            assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
+        }
+        // It is resumed, so what was said is void.
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&accepted(ID));
+        assert!(matches!(scripted.events()[..], [Event::Connected { .. }]));
+        for _ in 0..12 {
+            scripted.advance(TIMEOUT / 6);
+            scripted.machine.timer(scripted.now);
+            scripted.pong();
+        }
+        scripted.machine.failed(scripted.now);
+        disown(&mut scripted, &answer);
+        scripted.until_open();
+        scripted.open();
+        scripted.answer(&answer);
+        assert!(lost_for(&scripted.actions(), SessionLoss::Expired), "at a current address");
+    }
+}
+
+#[test]
+fn session_that_is_unknown_at_former_addresses_only_ends_a_session_timeout_after_the_last_contact() {
+    for answer in [ConnectAnswer::Refused, accepted(ID + 1)] {
+        let mut scripted = Scripted::serving();
+        let heard = scripted.now;
+        scripted.advance(TIMEOUT / 4);
+        scripted.machine.failed(scripted.now);
+        disown(&mut scripted, &answer);
+        scripted.actions();
+        while scripted.machine.deadline().is_some() {
+            assert!(scripted.now < heard.after(TIMEOUT));
+            scripted.run_to_deadline();
+            if scripted.machine.deadline().is_some() {
+                scripted.actions();
+            }
+        }
+        assert_eq!(scripted.now, heard.after(TIMEOUT));
+        assert!(lost_for(&scripted.actions(), SessionLoss::Expired));
+
+        let mut scripted = Scripted::serving();
+        scripted.advance(TIMEOUT);
+        scripted.machine.failed(scripted.now);
+        disown(&mut scripted, &answer);
+        assert!(lost_for(&scripted.actions(), SessionLoss::Expired), "it cannot live any longer");
+    }
+}
+
 #[test]
 fn refused_new_session_and_read_only_server_are_failed_attempts() {
     for answer in [ConnectAnswer::Refused, ConnectAnswer::ReadOnlyServer] {
