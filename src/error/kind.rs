@@ -58,6 +58,7 @@ pub enum ErrorKind {
     /// - [`AccessDenied`](ErrorReason::AccessDenied), [`NoChroot`](ErrorReason::NoChroot),
     ///   [`CredentialsRefused`](ErrorReason::CredentialsRefused),
     ///   [`NotZooKeeper`](ErrorReason::NotZooKeeper), [`InvalidTls`](ErrorReason::InvalidTls),
+    ///   [`CertificateRefused`](ErrorReason::CertificateRefused),
     ///   [`Unsupported`](ErrorReason::Unsupported), [`EndsConnection`](ErrorReason::EndsConnection),
     ///   [`SequenceExhausted`](ErrorReason::SequenceExhausted), [`InvalidAcl`](ErrorReason::InvalidAcl),
     ///   [`ServerDiverged`](ErrorReason::ServerDiverged): an operator must change something.
@@ -88,6 +89,7 @@ impl ErrorReason {
             ErrorReason::SessionLost(_) => ErrorKind::Reconnect,
             ErrorReason::InvalidArgument
             | ErrorReason::InvalidTls
+            | ErrorReason::CertificateRefused
             | ErrorReason::CredentialsRefused
             | ErrorReason::EndsConnection
             | ErrorReason::CallTooLong

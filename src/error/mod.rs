@@ -175,6 +175,13 @@ impl LockError {
         LockError::connecting(ErrorReason::InvalidTls, format!("invalid TLS configuration: {rule}"))
     }
 
+    /// At each server, a certificate was refused. `tried` names the servers, and what happened.
+    pub(crate) fn certificate_refused(tried: &str) -> LockError {
+        let message =
+            format!("connect: no ZooKeeper server can be used, because certificates are refused: {tried}");
+        LockError::connecting(ErrorReason::CertificateRefused, message)
+    }
+
     /// No server served the session within `timeout`. `tried` names the servers, and what happened.
     pub(crate) fn no_server(tried: impl fmt::Display, timeout: Duration) -> LockError {
         let message = format!(

@@ -24,6 +24,11 @@ pub enum ErrorReason {
     InvalidArgument,
     /// The TLS configuration cannot be used, because a file cannot be read or has the wrong content. Nothing was sent.
     InvalidTls,
+    /// At each server, the client refuses the server's certificate, or the server refuses the client's or wants one.
+    ///
+    /// The message has the cause for each server, and what to do. Only connecting fails for this reason: a session that
+    /// exists goes on trying, because the files of the TLS configuration may be renewed.
+    CertificateRefused,
     /// No server in the connect string answered in time.
     NoServer,
     /// A server refused the client because of its credentials.
@@ -197,6 +202,7 @@ impl ErrorReason {
             }
             ErrorReason::InvalidArgument
             | ErrorReason::InvalidTls
+            | ErrorReason::CertificateRefused
             | ErrorReason::NoServer
             | ErrorReason::CredentialsRefused
             | ErrorReason::NotZooKeeper

@@ -39,6 +39,7 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         LockError::invalid_path("a".to_owned(), "a rule"),
         LockError::invalid_argument("argument", "a rule"),
         LockError::invalid_tls("a rule"),
+        LockError::certificate_refused("zk1:2281 (why)"),
         LockError::turned_away(ErrorReason::CredentialsRefused, "zk1", "why"),
         LockError::turned_away(ErrorReason::NotZooKeeper, "zk1", "why"),
         LockError::outcome_unknown(Operation::LOCK, "/a", ZkError::ConnectionLoss),

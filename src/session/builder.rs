@@ -334,6 +334,8 @@ impl SessionBuilder {
     ///   [`tick`](SessionBuilder::tick) is zero, longer than `max_tick` or more than half of the granted session timeout,
     ///   `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
+    /// - [`CertificateRefused`](crate::ErrorReason::CertificateRefused): at each server, one side refused the certificate
+    ///   of the other, or the server wants one.
     /// - [`NoServer`](crate::ErrorReason::NoServer): no server served the session in time. The message contains the
     ///   outcome for each server.
     /// - [`CredentialsRefused`](crate::ErrorReason::CredentialsRefused): a server refused a credential set with

@@ -41,7 +41,7 @@ impl OwnClient {
     ///
     /// # Errors
     /// - `NoServer` with the outcome for each server.
-    /// - `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
+    /// - `CertificateRefused`, `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
     /// - `InvalidTls` if a file of the TLS configuration cannot be used; `InvalidArgument` for two SASL mechanisms.
     /// - `Thread` if the I/O thread, or something it needs, cannot be created.
     pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
@@ -80,6 +80,7 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
         ConnectError::InvalidTls { rule } => LockError::invalid_tls(&rule),
         ConnectError::InvalidSasl { rule } => LockError::invalid_argument("SASL configuration", rule),
         ConnectError::Unreachable { tried } => LockError::no_server(tried, timeout),
+        ConnectError::CertificateRefused { tried } => LockError::certificate_refused(&tried),
         ConnectError::CredentialsRefused { servers, reason } => {
             LockError::turned_away(ErrorReason::CredentialsRefused, &servers, reason)
         }
@@ -185,6 +186,7 @@ mod tests {
             (ConnectError::InvalidTls { rule: rule() }, "invalid TLS configuration: the rule"),
             (ConnectError::InvalidSasl { rule: rule() }, "invalid SASL configuration: the rule"),
             (ConnectError::Unreachable { tried: servers() }, "could be reached within 7s"),
+            (ConnectError::CertificateRefused { tried: servers() }, "certificates are refused: zk1:2181"),
             (
                 ConnectError::CredentialsRefused { servers: servers(), reason: "why" },
                 "connect to zk1:2181: why",

@@ -86,7 +86,7 @@ Exit codes:
    75  run: the lock was not acquired (--try, --timeout); once: in progress elsewhere
    76  run, once: the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
    79  once: already done
   126  run, once: the command cannot be executed
   127  run, once: the command was not found
@@ -186,7 +186,7 @@ Exit codes:
    76  the lock was lost, or about to be, before the command started or while it ran; or another client
        deleted the request while zklock waited
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   126  the command cannot be executed
   127  the command was not found
   128+n  signal n ended the command, or the wait for the lock";
@@ -288,7 +288,7 @@ Exit codes:
    75  in progress elsewhere
    76  the lock was lost, or about to be, before the command started or while it ran
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
    79  already done
   126  the command cannot be executed
   127  the command was not found
@@ -369,7 +369,7 @@ Exit codes:
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   141  the reader of the output has gone"
 )]
 pub(crate) struct WhoArgs {
@@ -411,7 +411,7 @@ Exit codes:
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   141  the reader of the output has gone"
 )]
 pub(crate) struct LeaderArgs {
@@ -448,7 +448,7 @@ Exit codes:
    73  a quota is exceeded, or requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   141  the reader of the output has gone"
 )]
 pub(crate) struct RevokeArgs {
@@ -483,7 +483,7 @@ Exit codes:
    73  a znode cannot be created (a quota is exceeded), or requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   141  the reader of the output has gone"
 )]
 pub(crate) struct ReapArgs {
@@ -521,7 +521,7 @@ Exit codes:
    73  requests are throttled
    74  the output cannot be written
    77  access denied, or credentials refused
-   78  a file of credentials or certificates cannot be used
+   78  a file of credentials or certificates cannot be used, or certificates are refused
   141  the reader of the output has gone"
 )]
 pub(crate) struct DoctorArgs {

@@ -76,12 +76,16 @@ pub(crate) struct ConnectionArgs {
     auth_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sasl: SaslArgs,
-    /// Encrypts connections. --ca and --cert imply it
+    /// Encrypts connections. --ca, --cert and --tls-server-name imply it
     #[arg(long, global = true, hide_short_help = true)]
     tls: bool,
-    /// A file of certificate authorities to trust, instead of the platform's (PEM)
+    /// A file of certificate authorities to trust, or of the servers' own certificates, instead of the
+    /// platform's authorities (PEM)
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// The name that the servers' certificates must have, instead of the host in the connect string
+    #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
+    tls_server_name: Option<String>,
     /// The certificate of this client (PEM)
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
@@ -141,7 +145,7 @@ impl ConnectionArgs {
             builder = builder.auth(scheme, credential);
         }
         builder = self.sasl.apply(builder, None)?;
-        Ok(match self.tls_config()? {
+        Ok(match self.tls_config(None)? {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
@@ -179,14 +183,15 @@ impl ConnectionArgs {
 
     /// Returns whether connections are encrypted.
     pub(crate) fn uses_tls(&self) -> bool {
-        self.tls || self.ca.is_some() || self.cert.is_some()
+        self.tls || self.ca.is_some() || self.cert.is_some() || self.tls_server_name.is_some()
     }
 
-    /// The TLS settings, or `None` if connections are not encrypted.
+    /// The TLS settings, or `None` if connections are not encrypted. The certificates must have the name `host`, unless
+    /// `--tls-server-name` states another, or the host in the connect string if both are `None`.
     ///
     /// # Errors
     /// The file with the key's password cannot be used, or the variable with that password is not valid UTF-8.
-    pub(crate) fn tls_config(&self) -> Result<Option<TlsConfig>, Failure> {
+    pub(crate) fn tls_config(&self, host: Option<&str>) -> Result<Option<TlsConfig>, Failure> {
         if !self.uses_tls() {
             return Ok(None);
         }
@@ -199,6 +204,9 @@ impl ConnectionArgs {
         }
         if let Some(password) = self.key_password()? {
             tls = tls.key_password(password);
+        }
+        if let Some(name) = self.tls_server_name.as_deref().or(host) {
+            tls = tls.server_name(name);
         }
         Ok(Some(tls))
     }

@@ -30,6 +30,13 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// 128 + SIGPIPE, as the shell reports a program that SIGPIPE has ended.
 pub(crate) const CLOSED_PIPE: u8 = 141;
 
+/// The methods that messages of the library name, each with the options of this program that call it.
+const OPTIONS: [(&str, &str); 3] = [
+    ("TlsConfig::client_certificate", "--cert and --cert-key"),
+    ("TlsConfig::ca_file", "--ca"),
+    ("TlsConfig::server_name", "--tls-server-name"),
+];
+
 /// Why the program ends without success.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -65,19 +72,21 @@ impl From<LockError> for Failure {
     }
 }
 
-/// An error and its causes, in one line. A cause that the line already contains is left out.
+/// An error and its causes, in one line, with the names of this program's options. A cause that the line already
+/// contains is left out.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(error.source(), |&error| error.source()).map(ToString::to_string);
-    causes.fold(error.to_string(), |line, cause| match line.contains(&cause) {
+    let line = causes.fold(error.to_string(), |line, cause| match line.contains(&cause) {
         true => line,
         false => format!("{line}: {cause}"),
-    })
+    });
+    OPTIONS.iter().fold(line, |line, (method, option)| line.replace(method, option))
 }
 
 /// The exit code of an error.
 pub(crate) fn code_of(error: &LockError) -> u8 {
     match error.reason() {
-        ErrorReason::InvalidTls => CONFIG,
+        ErrorReason::InvalidTls | ErrorReason::CertificateRefused => CONFIG,
         ErrorReason::InvalidArgument | ErrorReason::CallTooLong => USAGE,
         ErrorReason::NotALock => NO_LOCK,
         ErrorReason::NoSuchRequest => NO_DIRECTORY,

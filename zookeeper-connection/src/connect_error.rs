@@ -38,6 +38,12 @@ pub enum ConnectError {
         /// The servers, with the outcome of the attempts to reach them.
         tried: String,
     },
+    /// At each server, the client refuses the server's certificate, or the server refuses the client's or wants one.
+    #[error("no ZooKeeper server can be used, because certificates are refused: {tried}")]
+    CertificateRefused {
+        /// The servers, each with what was refused there and what to do.
+        tried: String,
+    },
     /// A server refuses the client's credentials, or requires credentials that the client does not have.
     #[error("connect to {servers}: {reason}")]
     CredentialsRefused {

@@ -275,6 +275,10 @@ impl Connection {
             Some(Err(loss @ (SessionLoss::Expired | SessionLoss::Unserved))) => {
                 format!("{servers} ({})", loss.reason())
             }
+            Some(Err(SessionLoss::CertificateRefused)) => {
+                let tried = connection.shared.lock().servers.outcomes();
+                return Err(ConnectError::CertificateRefused { tried });
+            }
             Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
                 return Err(ConnectError::NotZooKeeper { servers: named(), reason: loss.reason() });
             }

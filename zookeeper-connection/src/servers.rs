@@ -299,9 +299,14 @@ impl Servers {
         is_recent && host.addresses.contains(&target.address)
     }
 
+    /// Returns the addresses known now.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.hosts.iter().flat_map(|host| &host.addresses)
+    }
+
     /// Returns the number of addresses known now.
     pub(super) fn address_count(&self) -> usize {
-        self.hosts.iter().map(|host| host.addresses.len()).sum()
+        self.addresses().count()
     }
 
     /// Returns whether a name has no known address.

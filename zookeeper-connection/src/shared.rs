@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::servers::{ANSWERS_NO_CALL, Destination, NextServer, Servers};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::support::process::Process;
 use crate::time::{Clock, Moment, SystemClock};
-use crate::transport::Transport;
+use crate::transport::{Transport, refuses_certificate};
 use crate::{Call, EventSink, Granted, Reply, ZkResult};
 
 /// The actions for the I/O thread, each with the link number at the time of its creation.
@@ -66,6 +67,8 @@ pub(super) struct Io {
     opening: Vec<Link>,
     /// The addresses for which a first SASL token is being made. Once the token is ready, the transport is opened.
     preparing: Vec<Destination>,
+    /// The addresses of servers to which a connection has failed because a certificate was refused.
+    refusing: Vec<SocketAddr>,
     /// When to try another address in parallel.
     opens_another: Option<Moment>,
     /// Increases when the machine asks for a transport, and when a transport is given up or lost.
@@ -230,6 +233,7 @@ impl Io {
             link: None,
             opening: Vec::new(),
             preparing: Vec::new(),
+            refusing: Vec::new(),
             opens_another: None,
             link_number: 0,
             actions: Actions::new(),
@@ -326,7 +330,7 @@ impl Io {
     }
 
     /// Handles the answer of the name service.
-    pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<std::net::SocketAddr>>) {
+    pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) {
         if self.servers.handle_resolved(server, answer) {
             self.count_addresses();
         }
@@ -469,6 +473,7 @@ impl Io {
                     let Link { transport, target, .. } = self.opening.remove(position);
                     close(transport, self.poll.as_ref());
                     self.opening_failed(target, error.to_string());
+                    self.note_certificate(target, &error);
                 }
             }
         }
@@ -546,10 +551,32 @@ impl Io {
                     }
                     return;
                 }
-                Err(error) => return self.lose_link(&error.to_string()),
+                Err(error) => {
+                    let target = link.target;
+                    self.lose_link(&error.to_string());
+                    return self.note_certificate(target, &error);
+                }
             }
         }
         self.has_more = true;
+    }
+
+    /// Notes whether a connection has failed because a certificate was refused. Once this is true of each server, no
+    /// attempt can succeed. A session that a server has accepted before is not given up, because the files may be renewed
+    /// while it lives.
+    fn note_certificate(&mut self, target: Destination, error: &io::Error) {
+        self.refusing.retain(|address| *address != target.address);
+        if !refuses_certificate(error) {
+            return;
+        }
+        self.refusing.push(target.address);
+        let mut addresses = self.servers.addresses();
+        if self.servers.misses_addresses() || !addresses.all(|address| self.refusing.contains(address)) {
+            return;
+        }
+        if let Some(machine) = &mut self.machine {
+            machine.give_up_opening(SessionLoss::CertificateRefused);
+        }
     }
 
     /// Writes what the socket takes now. An error is handled after the last reads, because the bytes that the server

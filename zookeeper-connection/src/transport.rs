@@ -134,6 +134,17 @@ impl Transport {
     }
 }
 
+/// Returns whether a stream has ended because one side has refused the certificate of the other, or the server wants one.
+pub(super) fn refuses_certificate(error: &io::Error) -> bool {
+    #[cfg(feature = "tls")]
+    return crate::tls::refuses_certificate(error);
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = error;
+        false
+    }
+}
+
 /// Returns whether a socket that is connecting has connected.
 fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {

@@ -161,9 +161,9 @@ impl Target {
         builder = builder.session_timeout(session_timeout).wait_for_server(wait);
         // The servers' principal contains the host's name, not its address.
         builder = connection.sasl.apply(builder, Some(&self.host))?;
-        if let Some(tls) = connection.tls_config()? {
-            // The certificate contains the host's name, too.
-            builder = builder.tls(tls.server_name(&*self.host));
+        // The certificate contains the host's name, too.
+        if let Some(tls) = connection.tls_config(Some(&self.host))? {
+            builder = builder.tls(tls);
         }
         Ok(builder
             .connect()

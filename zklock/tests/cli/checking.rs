@@ -339,7 +339,21 @@ fn connections_are_encrypted() {
         });
     }
     let untrusted = command(&server.tls_connect_string(), &["who", "/a", "--tls", "--session-timeout", "5s"]);
-    run(untrusted).assert_failed(69, "certificate");
+    run(untrusted).assert_failed(78, "--ca must have the authority");
+    let without_certificate = &["who", "/a", "--ca", authorities.to_str().unwrap()];
+    run(command(&server.tls_connect_string(), without_certificate))
+        .assert_failed(78, "the server wants a certificate of this client: set one (--cert and --cert-key)");
+    let named = |name| ["who", "/missing", "--tls-server-name", name];
+    tls(&named("zk.example")).assert_failed(78, "or make another one (openssl req -x509");
+    tls(&named("localhost")).assert_failed(66, "does not exist");
+    let by_address = server.tls_connect_string().replace("localhost", "127.0.0.1");
+    let with_name = |args: &[&str]| {
+        run(command(&by_address, &[args, &options, &["--tls-server-name", "localhost"]].concat()))
+    };
+    run(command(&by_address, &[&["who", "/missing"], &options[..]].concat()))
+        .assert_failed(78, "state that name (--tls-server-name)");
+    with_name(&["who", "/missing"]).assert_failed(66, "does not exist");
+    eventually_some("nothing is wrong", || Some(with_name(&["doctor"])).filter(|ended| ended.code == 0));
     let mut no_file = command(&server.tls_connect_string(), &["who", "/a", "--ca", "/nowhere"]);
     no_file.env("SSL_CERT_FILE", "/nowhere");
     run(no_file).assert_failed(78, "/nowhere");

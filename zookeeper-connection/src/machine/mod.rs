@@ -191,6 +191,8 @@ pub enum SessionLoss {
     SaslRefused,
     /// The servers require authentication that this client has not provided.
     AuthenticationRequired,
+    /// At each server, one side refuses the certificate of the other, or the server wants one.
+    CertificateRefused,
     /// The servers are ClickHouse Keeper, which ends sessions too early.
     ClickHouseKeeper,
     /// The servers resume the session, but none serves it.
@@ -214,6 +216,7 @@ impl SessionLoss {
                 "the server requires SASL authentication, or another of its enforce.auth.schemes; present a credential that \
                  it accepts"
             }
+            SessionLoss::CertificateRefused => "a certificate was refused at each server",
             SessionLoss::ClickHouseKeeper => {
                 "the servers are ClickHouse Keeper: when one of them stops, its sessions end before their clients \
                  notice; use ZooKeeper"
@@ -441,6 +444,14 @@ impl<C> Machine<C> {
             self.traffic.connection_closed(now, self.pacing.session_timeout());
         }
         self.transport_gone(now);
+    }
+
+    /// Gives the session up because none of the servers can be used. Does nothing if a server has accepted the session
+    /// before.
+    pub fn give_up_opening(&mut self, loss: SessionLoss) {
+        if self.identity.id == 0 && !matches!(self.phase, Phase::Ended) {
+            self.lose_session(loss);
+        }
     }
 
     /// Handles the next bytes from the transport.

@@ -1,8 +1,12 @@
 //! Encrypted connections.
 
+mod made;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +15,8 @@ use std::time::{Duration, SystemTime};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 
 use super::server::Server;
 use super::*;
@@ -68,9 +73,17 @@ fn serve_and_report(
 }
 
 fn server_config(identity: &Identity, clients: Option<&Authority>) -> Arc<ServerConfig> {
+    server_config_with(&[&TLS12, &TLS13], identity, clients)
+}
+
+fn server_config_with(
+    versions: &[&'static SupportedProtocolVersion],
+    identity: &Identity,
+    clients: Option<&Authority>,
+) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
-    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_protocol_versions(versions).unwrap();
     let config = match clients {
         None => config.with_no_client_auth(),
         Some(authority) => config.with_client_cert_verifier(
@@ -108,7 +121,6 @@ fn assert_refused(server: &Server, tls: &TlsConfig, why: &str) {
 #[cfg(unix)]
 #[test]
 fn write_to_a_closed_connection_raises_no_signal() {
-    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     let (authority, files) = (Authority::new(), Files::new());
@@ -167,6 +179,16 @@ fn certificate_for_another_name_is_refused_unless_it_is_accepted() {
     assert_refused(&server, &stranger, "UnknownIssuer");
 }
 
+/// A certificate cannot have the zone of an IPv6 address.
+#[test]
+fn zone_of_an_address_is_no_part_of_the_name() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let trusting = files.trusting(&authority);
+    for tls in [trusting.clone(), trusting.server_name("fe80::1%eth0")] {
+        tls.load("test").unwrap().target("fe80::1%eth0").unwrap();
+    }
+}
+
 #[test]
 fn certificate_may_be_for_an_address() {
     let (authority, files) = (Authority::new(), Files::new());
@@ -193,13 +215,93 @@ fn expired_certificate_is_refused() {
 
 #[test]
 fn server_that_requires_a_client_certificate_gets_it() {
-    let (authority, files) = (Authority::new(), Files::new());
+    let authority = Authority::new();
     let server = serve(&authority.issue(&["zk1"]), Some(&authority));
-    let trusting = files.trusting(&authority);
-    assert_refused(&server, &trusting, "CertificateRequired");
-    assert_serves(&server, &files.with_identity(trusting.clone(), &authority.issue(&["client"])));
-    let stranger = Authority::new().issue(&["client"]);
-    assert_refused(&server, &files.with_identity(trusting, &stranger), "received fatal alert");
+    let files = Files::new();
+    assert_serves(&server, &files.with_identity(files.trusting(&authority), &authority.issue(&["client"])));
+}
+
+/// Connects with a certificate that each server refuses or lacks. With TLS 1.3, the client may have sent its connect
+/// request by then. The server closes the connection at once, so the client may see the failure of its own writes before
+/// the alert.
+#[test]
+fn refused_certificate_of_the_client_is_always_named_and_at_once() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let missing = files.trusting(&authority);
+    let stranger = files.with_identity(missing.clone(), &Authority::new().issue(&["client"]));
+    for version in [&TLS12, &TLS13] {
+        let config = server_config_with(&[version], &authority.issue(&["zk1"]), Some(&authority));
+        let server = Server::with(move |mut client| {
+            let mut encrypted = ServerConnection::new(Arc::clone(&config)).unwrap();
+            assert!(encrypted.complete_io(&mut client.stream).is_err());
+        });
+        let wanted = "the server wants a certificate of this client: set one (TlsConfig::client_certificate)";
+        let refused = "the server refuses this client's certificate (TlsConfig::client_certificate)";
+        for (tls, advice) in [(&missing, wanted), (&stranger, refused)] {
+            for _ in 0..25 {
+                let error = connect_with("zk1:2281", &options_for(&server, tls, LONG)).unwrap_err();
+                let message = error.to_string();
+                assert!(matches!(error, ConnectError::CertificateRefused { .. }), "{error:?}");
+                assert!(message.contains("received fatal alert") && message.contains(advice), "{message}");
+            }
+        }
+    }
+}
+
+/// A server that refuses the client's certificate may close the connection before the client has sent its last message
+/// of the handshake.
+#[cfg(unix)]
+#[test]
+fn alert_is_reported_in_place_of_the_failed_write_that_follows_it() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let mut client = files.trusting(&authority).load("tls").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut connect = || {
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // From now on, each write fails.
+        socket.shutdown(Shutdown::Write).unwrap();
+        let stream = crate::tls::TlsStream::new(client.target("zk1").unwrap()).unwrap();
+        (stream, mio::net::TcpStream::from_std(socket), listener.accept().unwrap().0)
+    };
+    let (mut stream, mut socket, mut server) = connect();
+    // The record of a fatal alert: certificate_required.
+    server.write_all(&[21, 3, 3, 0, 2, 2, 116]).unwrap();
+    eventually("the alert has arrived", || socket.peek(&mut [0; 7]).is_ok_and(|count| count == 7));
+    let error = stream.handshake(&mut socket).unwrap_err();
+    assert!(error.to_string().contains("received fatal alert: CertificateRequired"), "{error}");
+    // Without an alert, or with a part of one, the failure of the write is all that is known.
+    for part in [&[][..], &[21, 3, 3, 0, 2]] {
+        let (mut stream, mut socket, mut server) = connect();
+        server.write_all(part).unwrap();
+        drop(server);
+        eventually("the end has arrived", || {
+            let mut bytes = [0; 7];
+            socket.peek(&mut bytes).is_ok_and(|count| count == part.len())
+        });
+        let error = stream.handshake(&mut socket).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
+    }
+}
+
+/// The files may be renewed while the session lives.
+#[test]
+fn session_that_was_served_outlives_refused_certificates() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let (server, reports) = serve_and_report(&authority.issue(&["zk1"]), &authority);
+    let tls = files.with_identity(files.trusting(&authority), &authority.issue(&["client"]));
+    let connection = assert_serves(&server, &tls);
+    let id = connection.session_id();
+    files.write_identity(&Authority::new().issue(&["client of another authority"]));
+    let mut refusals = 0;
+    eventually("the certificate was refused several times", || {
+        server.disconnect();
+        refusals += u32::from(next(&reports).is_err());
+        refusals == 5
+    });
+    files.write_identity(&authority.issue(&["a renewed client"]));
+    eventually("a server is connected again", || connection.exists("/a", false).is_ok());
+    assert_eq!(connection.session_id(), id);
 }
 
 /// Servers make an identity of the certificate.

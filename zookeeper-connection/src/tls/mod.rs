@@ -1,8 +1,11 @@
-//! TLS, using rustls. The application sets a [`TlsConfig`], `pem` reads its files, and `stream` encrypts a stream.
+//! TLS, using rustls. The application sets a [`TlsConfig`], `pem` reads its files, `stream` encrypts a stream, `verifier`
+//! accepts or refuses the certificate of a server, and `failure` says why.
 
+mod failure;
+mod outline;
 mod pem;
 mod stream;
-mod unnamed;
+mod verifier;
 
 use std::io;
 use std::path::PathBuf;
@@ -18,9 +21,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ConfigBuilder, RootCertStore, WantsVerifier};
 use rustls_native_certs::{CertificateResult, ErrorKind};
 
+pub(crate) use self::failure::refuses_certificate;
+use self::outline::Outline;
 use self::pem::{Password, lacks_descriptors, refused_file};
 pub(crate) use self::stream::{TlsStream, TlsTarget};
-use self::unnamed::AnyName;
+use self::verifier::Verifier;
 use crate::ConnectError;
 use crate::support::logging;
 
@@ -30,6 +35,9 @@ type Result<T> = std::result::Result<T, ConnectError>;
 ///
 /// By default, the client trusts the platform's certificate authorities, requires each server's certificate to be valid
 /// for the server's name in the connect string, and has no certificate of its own. It uses TLS 1.2 or 1.3.
+///
+/// If certificates are refused at every server, on either side, connecting fails at once, with an error that says for
+/// each server what to do. A session that a server has served before keeps trying.
 ///
 /// If the application has installed a process-wide default
 /// [`CryptoProvider`](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html) of rustls 0.23 before the
@@ -79,7 +87,12 @@ impl TlsConfig {
         TlsConfig::default()
     }
 
-    /// Trusts the certificate authorities in this file instead of those of the platform.
+    /// Trusts the certificates in this file instead of the authorities of the platform.
+    ///
+    /// Each is trusted as an authority, and may also be the certificate of a server itself, for example a self-signed
+    /// one. The server must present exactly that certificate, and have its key. As always, the certificate must be valid
+    /// now and for the server's name. If it has no subjectAltName, its common name (`CN`) is its name. In certificates
+    /// that an authority has issued, the common name does not count.
     ///
     /// May be called for several files.
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> TlsConfig {
@@ -115,7 +128,7 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// The name replaces the server's name from the connect string, and is also sent to the server (SNI). It may be an
+    /// Use it if the servers' certificates lack the names in the connect string. The name replaces the server's name from the connect string, and is also sent to the server (SNI). It may be an
     /// IP address, which is not sent.
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
@@ -124,8 +137,8 @@ impl TlsConfig {
 
     /// Accepts certificates that were issued for other names.
     ///
-    /// The certificate must still come from a trusted authority. But anybody with a certificate from such an authority
-    /// can pose as a server.
+    /// The certificate must still come from a trusted authority, or be one of those in the files. But anybody with such a
+    /// certificate can pose as a server.
     pub fn danger_accept_any_server_name(mut self) -> TlsConfig {
         self.name = NameCheck::Off;
         self
@@ -170,27 +183,25 @@ impl TlsConfig {
         client: ConfigBuilder<ClientConfig, WantsVerifier>,
         provider: &CryptoProvider,
     ) -> Result<ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>> {
-        let roots = self.roots()?;
-        Ok(match self.name {
-            NameCheck::Off => {
-                let verifier = AnyName::new(roots, provider.signature_verification_algorithms);
-                client.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-            }
-            NameCheck::Host | NameCheck::Fixed(_) => client.with_root_certificates(roots),
-        })
+        let (roots, trusted) = self.roots()?;
+        let checks_name = self.name != NameCheck::Off;
+        let verifier = Verifier::new(roots, trusted, checks_name, provider.signature_verification_algorithms);
+        Ok(client.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
     }
 
-    fn roots(&self) -> Result<RootCertStore> {
-        let mut roots = RootCertStore::empty();
+    /// Returns the authorities to trust, and the certificates of the files.
+    fn roots(&self) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
+        let (mut roots, mut trusted) = (RootCertStore::empty(), Vec::new());
         for file in &self.ca_files {
             for certificate in pem::certificates(file)? {
-                roots.add(certificate).map_err(|error| refused_file(file, error))?;
+                roots.add(certificate.clone()).map_err(|error| refused_file(file, error))?;
+                trusted.push(certificate);
             }
         }
         if self.ca_files.is_empty() {
             add_platform_roots(&mut roots, rustls_native_certs::load_native_certs())?;
         }
-        Ok(roots)
+        Ok((roots, trusted))
     }
 
     /// Returns the versions of all files.
@@ -224,7 +235,17 @@ impl Identity {
         key_password: Option<&Password>,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
         let key = pem::private_key(&self.key_file, key_password)?;
-        Ok((pem::certificates(&self.certificate_file)?, key))
+        let certificates = pem::certificates(&self.certificate_file)?;
+        let is_v1 =
+            |certificate: &CertificateDer<'_>| Outline::of(certificate).is_ok_and(|outline| outline.is_v1);
+        if certificates.first().is_some_and(is_v1) {
+            let make = failure::make_certificate("client", "");
+            let rule = format!(
+                "its certificate is X.509 v1, which TLS 1.3 does not allow; make another one: {make}"
+            );
+            return Err(refused_file(&self.certificate_file, rule));
+        }
+        Ok((certificates, key))
     }
 }
 
@@ -232,8 +253,10 @@ fn refused(rule: String) -> ConnectError {
     ConnectError::InvalidTls { rule }
 }
 
+/// Returns the name that a certificate must have. A certificate cannot have the zone of an IPv6 address.
 fn server_name(name: &str) -> Result<ServerName<'static>> {
-    let parsed = ServerName::try_from(name.to_owned());
+    let without_zone = name.split('%').next().unwrap_or(name);
+    let parsed = ServerName::try_from(without_zone.to_owned());
     parsed.map_err(|_| refused(format!("'{}' is not a valid server name", name.escape_debug())))
 }
 
@@ -274,8 +297,7 @@ impl TlsClient {
         self.renew();
         let name = match &self.config.name {
             NameCheck::Fixed(name) => server_name(name)?,
-            // A certificate cannot have the zone of an IPv6 address.
-            NameCheck::Host | NameCheck::Off => server_name(host.split('%').next().unwrap_or(host))?,
+            NameCheck::Host | NameCheck::Off => server_name(host)?,
         };
         Ok(TlsTarget { client: Arc::clone(&self.files.client), name })
     }

@@ -7,6 +7,8 @@ use mio::net::TcpStream;
 use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
+use super::failure::Failure;
+
 /// How to encrypt a stream, and the name of the server at its end.
 pub(crate) struct TlsTarget {
     pub(crate) client: Arc<ClientConfig>,
@@ -16,18 +18,26 @@ pub(crate) struct TlsTarget {
 /// Encrypts the bytes written to a socket, and decrypts the bytes read from it.
 pub(crate) struct TlsStream {
     connection: ClientConnection,
+    name: ServerName<'static>,
+    /// Whether the client has a certificate.
+    has_certificate: bool,
 }
 
 impl TlsStream {
     pub(crate) fn new(target: TlsTarget) -> io::Result<TlsStream> {
-        let connection = ClientConnection::new(target.client, target.name).map_err(invalid)?;
-        Ok(TlsStream { connection })
+        let TlsTarget { client, name } = target;
+        let has_certificate = client.client_auth_cert_resolver.has_certs();
+        let connection = ClientConnection::new(client, name.clone())
+            .map_err(|error| Failure::new(error, &name, has_certificate))?;
+        Ok(TlsStream { connection, name, has_certificate })
     }
 
     /// Continues the handshake, and returns whether it is complete.
     pub(crate) fn handshake(&mut self, socket: &mut TcpStream) -> io::Result<bool> {
         loop {
-            would_block_to(self.flush(socket), ())?;
+            if let Err(error) = would_block_to(self.flush(socket), ()) {
+                return Err(self.read_failure(socket).unwrap_or(error));
+            }
             if !self.connection.is_handshaking() {
                 return Ok(true);
             }
@@ -39,6 +49,21 @@ impl TlsStream {
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed));
                 }
                 Err(error) => return would_block_to(Err(error), false),
+            }
+        }
+    }
+
+    /// Reads what the server sent last, after a write has failed. Returns why TLS failed, if these bytes show it: they may
+    /// have an alert, which says why the server has closed the connection. If the client's certificate is refused, the
+    /// server may close the connection before the client has sent all of its handshake.
+    fn read_failure(&mut self, socket: &mut TcpStream) -> Option<io::Error> {
+        loop {
+            match self.receive(socket) {
+                Ok(true) => {}
+                Err(error) if error.get_ref().is_some_and(|error| error.is::<Failure>()) => {
+                    return Some(error);
+                }
+                Ok(false) | Err(_) => return None,
             }
         }
     }
@@ -87,7 +112,7 @@ impl TlsStream {
         if let Err(error) = self.connection.process_new_packets() {
             // Sends the alert that reports the error to the server.
             let _ = self.flush(socket);
-            return Err(invalid(error));
+            return Err(Failure::new(error, &self.name, self.has_certificate).into());
         }
         Ok(true)
     }
@@ -105,10 +130,6 @@ impl Write for WithoutSignal<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-fn invalid(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {error}"))
 }
 
 /// Replaces a `WouldBlock` error with a value.
