@@ -144,9 +144,11 @@
 //! A line about a request names its znode or directory. A loss of contact is logged immediately, but at most once a
 //! minute. An outage that goes on is logged after one second, then at growing intervals.
 //!
-//! The logger is called on the session's threads, and on threads that call the crate. The crate holds no mutex during
-//! these calls, so the logger may call back into the crate. But the logger must not wait to acquire a ZooKeeper lock,
-//! because that would block a thread of the session. A panic in the logger is caught.
+//! A thread of its own calls the logger, for all sessions and in the order of the events. So the logger may block, and
+//! may call back into the crate; the lines that such a call causes come to the logger, too. A panic in the logger is
+//! caught. The crate does not ask [`Log::enabled`](log::Log::enabled): it formats every line that
+//! [`log::max_level`] lets through. [`Session::close`], and the drop of the last handle to a session, wait for the lines
+//! so far, for at most 100 ms.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a feature, links to the items that it adds are broken. A build with all features checks every link.

@@ -42,7 +42,7 @@ use crate::time::Runtime;
 
 pub(crate) use self::blocking::{BlockingClient, BlockingFake, port};
 pub(crate) use self::holding::{Hold, HoldingClient};
-pub(crate) use self::log::{logged, logged_down_to};
+pub(crate) use self::log::{is_enabled, logged, logged_down_to, write, write_text};
 pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};

@@ -1,5 +1,5 @@
-//! Tests that the crate calls the application's logger while it holds none of its mutexes, and that the
-//! logger may panic. This is a separate binary because a process has a single logger.
+//! Tests that the application's logger may block, panic and call the crate, and that the lines which say why something
+//! has ended are written. This is a separate binary because a process has a single logger.
 
 #![allow(
     clippy::expect_used,
@@ -10,7 +10,6 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,11 +20,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use support::leaks::assert_no_threads;
-use zookeeper_recipes_lock::client::port::{Call, Done, EventSink, Granted, SessionRuntime, ZooKeeperClient};
+use zookeeper_connection::support::logging;
+use zookeeper_recipes_lock::client::port::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use zookeeper_recipes_lock::locks::{MultiLock, ReadGuard, ReadWriteLock, ReentrantLock};
+use zookeeper_recipes_lock::locks::{
+    CohortLock, MultiLock, ReadGuard, ReadWriteLock, ReentrantLock, RunOnce, Semaphore,
+};
 use zookeeper_recipes_lock::queue::{LeaderWatch, LockDirectory, QueueWatch, Revoker};
 use zookeeper_recipes_lock::recipe::NamingScheme;
 use zookeeper_recipes_lock::{
@@ -39,8 +41,15 @@ const SHORT: Duration = Duration::from_millis(2);
 /// The time limit for everything that a test does.
 const DEADLINE: Duration = Duration::from_secs(120);
 const ROUNDS: u64 = 60;
-/// The name of the thread that writes the lines of threads that must not block. The thread ends when there
-/// have been no lines for a while.
+/// Of so many lines, one makes a logger call the crate.
+const CALLS_EVERY: u64 = 50;
+/// The longest wait for the logger.
+const MAX_LOG_WAIT: Duration = Duration::from_millis(100);
+/// Far less than a logger is stuck for.
+const MAX_CALL: Duration = Duration::from_secs(10);
+/// The number of lines that may wait for the logger.
+const MAX_LINES: usize = 40_000;
+/// The name of the thread that writes all lines. The thread ends when there have been no lines for a while.
 const LOG_THREAD: &str = "zk-log";
 
 // ---- the logger
@@ -54,21 +63,15 @@ type Reaction = dyn Fn(&Record<'_>) + Send + Sync;
 
 static REACTION: Mutex<Option<Arc<Reaction>>> = Mutex::new(None);
 
-thread_local! {
-    /// Whether this thread is in a reaction. Records that a reaction itself causes are ignored.
-    static REACTING: Cell<bool> = const { Cell::new(false) };
-}
-
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("zookeeper_recipes_lock")
     }
 
     fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) || REACTING.replace(true) {
+        if !self.enabled(record.metadata()) {
             return;
         }
-        let _reset = Reset;
         let reaction = lock(&REACTION).clone();
         if let Some(react) = reaction {
             react(record);
@@ -76,14 +79,6 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
-}
-
-struct Reset;
-
-impl Drop for Reset {
-    fn drop(&mut self) {
-        REACTING.set(false);
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -298,17 +293,15 @@ fn logger_may_call_the_crate() {
         let (clients, sessions) = two_sessions(&server);
         let things = Arc::new(Objects::on(&sessions[0]));
         let (asked, records) = unbounded();
-        let (waits, number) = (Mutex::new(()), AtomicU64::new(0));
+        let number = AtomicU64::new(0);
         let of_logger = Arc::clone(&things);
         let reacting = Reacting::with(move |record| {
             let _ = asked.send(record.args().to_string());
             of_logger.query();
-            if may_wait(record) {
-                // Only one thread at a time may wait, because other threads of the session must do what it
-                // waits for.
-                if let Ok(_alone) = waits.try_lock() {
-                    of_logger.call(number.fetch_add(1, Ordering::SeqCst));
-                }
+            // A call causes several lines itself, and each of them comes to the logger, too.
+            let number = number.fetch_add(1, Ordering::SeqCst);
+            if number % CALLS_EVERY == 0 {
+                of_logger.call(number / CALLS_EVERY);
             }
         });
         work_with_faults(&server, &clients, &sessions);
@@ -316,23 +309,17 @@ fn logger_may_call_the_crate() {
         server.set_data(guard.id(), b"unlock");
         guard.revocation().recv_timeout(LONG).unwrap();
         drop(guard);
-        drop(reacting);
-        let records: Vec<String> = records.try_iter().collect();
-        for part in ["joined", "acquired", "released", "suspended", "waits for", "attempt", "asks to release"]
-        {
-            assert!(records.iter().any(|record| record.contains(part)), "'{part}' was not logged");
+        let mut missing =
+            vec!["joined", "acquired", "released", "suspended", "waits for", "attempt", "asks to release"];
+        while !missing.is_empty() {
+            let record = records.recv_timeout(LONG).unwrap_or_else(|_| panic!("not logged: {missing:?}"));
+            missing.retain(|part| !record.contains(part));
         }
+        drop(reacting);
         eventually("the session is connected", || sessions[0].state() == SessionState::Connected);
         things.candidate.stop();
         things.candidate.wait(Wait::timeout(LONG));
     });
-}
-
-/// Returns whether the logger may wait for the server. It must not wait on the client's thread, which reports
-/// contact, or on the timer's thread.
-fn may_wait(record: &Record<'_>) -> bool {
-    let is_timer = thread::current().name() == Some("zk-lock-timer");
-    !is_timer && !record.args().to_string().starts_with("ZooKeeper session")
 }
 
 #[test]
@@ -457,29 +444,19 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
             client.reconnect();
             assert!(is(SessionState::Connected));
         }
-        // A worker writes the lines about the end of the session, so they may overtake some lines about an
-        // outage.
         client.expire();
         let count = |lines: &[String], what| lines.iter().filter(|line| line.contains(what)).count();
         let mut lines: Vec<String> = Vec::new();
-        let is_complete = |lines: &[String]| {
-            let [ends, of_session] = ["session lost", "session suspended"].map(|what| count(lines, what));
-            ends > 0 && of_session > 0 && count(lines, "suspended /locks/flapping-") >= guards.len()
-        };
-        while !is_complete(&lines) {
+        while count(&lines, "session lost") == 0 {
             lines.push(logged.recv_timeout(LONG).unwrap_or_else(|_| panic!("incomplete: {lines:#?}")));
         }
         drop(reacting);
-        lines.extend(logged.try_iter());
-        assert_eq!(
-            count(&lines, "suspended /locks/flapping-"),
-            guards.len(),
-            "once for each lock: {lines:#?}"
-        );
-        // There is one line of each kind, and perhaps some late lines of the previous test.
+        assert_eq!(count(&lines, "/locks/flapping-"), 1, "{lines:#?}");
+        assert_eq!(count(&lines, "lease ends: 5 (/locks/flapping-0/"), 1, "{lines:#?}");
         for what in ["session suspended", "session connected"] {
-            assert!(count(&lines, what) <= 3, "{what}: {lines:#?}");
+            assert_eq!(count(&lines, what), 1, "{what}: {lines:#?}");
         }
+        drop(guards);
     });
 }
 
@@ -683,38 +660,229 @@ fn request_that_does_not_count_ours_is_logged_once_per_session_and_directory() {
 }
 
 #[test]
-fn loss_is_logged_on_a_thread_that_may_block() {
+fn all_lines_are_written_by_the_same_thread() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |_| {
+            let _ = log.send(thread::current().name().map(str::to_owned));
+        });
+        server.create("/config", b"");
+        let (clients, sessions) = two_sessions(&server);
+        work_with_faults(&server, &clients, &sessions);
+        clients[0].expire();
+        drop(sessions);
+        drop(reacting);
+        assert!(!logged.is_empty());
+        assert!(logged.iter().all(|thread| thread.as_deref() == Some(LOG_THREAD)));
+    });
+}
+
+/// Every blocking call of an application, within a time that a logger which is stuck must not use up.
+fn call_everything(server: &SimulatedZooKeeper, number: usize) {
+    let client = server.connect(LONG);
+    let session = Session::from_client(client.clone()).unwrap();
+    let dir = |name: &str| format!("/stuck/{number}/{name}");
+    let blocking = |name: &str| BlockingWriteLock::new(&session, &dir(name)).unwrap();
+    let lock = blocking("lock");
+    let held = lock.lock().unwrap();
+    assert!(held.is_owner());
+    server.create(&dir("data"), b"");
+    held.commit(|changes| changes.set_data(&dir("data"), "1")).unwrap();
+    let begun = Instant::now();
+    assert!(lock.try_lock_for(Duration::from_millis(200)).unwrap().is_none());
+    assert!(lock.try_lock().unwrap().is_none());
+    assert!(begun.elapsed() < MAX_CALL, "a deadline passed {:?} ago", begun.elapsed());
+    held.unlock().unwrap();
+
+    let listening = WriteLock::with_listener(&session, &dir("listening"), ()).unwrap();
+    assert!(listening.lock().unwrap());
+    eventually("the lock is owned", || listening.is_owner());
+    listening.unlock().unwrap();
+    listening.close();
+    let shared = ReadWriteLock::new(&session, &dir("shared")).unwrap();
+    drop(shared.write().unwrap().downgrade().unwrap());
+    drop(ReentrantLock::new(blocking("reentrant")).lock().unwrap());
+    drop(MultiLock::new(&session, [&*dir("a"), &*dir("b")]).unwrap().lock().unwrap());
+    drop(CohortLock::new(&session, &dir("cohort")).unwrap().lock().unwrap());
+    drop(Semaphore::new(&session, &dir("permits"), 2).unwrap().acquire().unwrap());
+    let keys = RunOnce::new(&session, &dir("keys")).unwrap();
+    let _ = keys.run("key", |_| Ok::<_, LockError>(())).unwrap();
+    let directory = LockDirectory::new(&session, &dir("lock")).unwrap();
+    assert!(directory.contenders().unwrap().is_empty());
+    drop(directory.watch_queue(LONG).unwrap());
+    drop(NodeTracker::start(&session, &dir("data"), LONG).unwrap());
+    let candidate = Candidate::keep_leading(blocking("election")).unwrap();
+    eventually("the candidate leads", || candidate.is_leader());
+    candidate.stop();
+    candidate.wait(Wait::timeout(LONG));
+
+    let guard = blocking("last").lock().unwrap();
+    client.disconnect();
+    client.reconnect();
+    eventually("the session is connected", || session.state() == SessionState::Connected);
+    let begun = Instant::now();
+    session.close();
+    drop((guard, session));
+    assert!(begun.elapsed() < MAX_CALL, "the session was closed within {:?}", begun.elapsed());
+}
+
+#[test]
+fn logger_that_is_stuck_costs_no_call_its_deadline_at_any_level() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        for (number, level) in
+            [LevelFilter::Warn, LevelFilter::Debug, LevelFilter::Trace].into_iter().enumerate()
+        {
+            let (open, gate) = bounded::<()>(0);
+            let (blocks, is_blocked) = unbounded();
+            let reacting = Reacting::with(move |_| {
+                let _ = blocks.send(());
+                let _ = gate.recv();
+            });
+            logging::write(Level::Warn, "zookeeper_recipes_lock::session", format_args!("a line"));
+            is_blocked.recv_timeout(LONG).unwrap();
+            log::set_max_level(level);
+            call_everything(&server, number);
+            assert!(is_blocked.is_empty(), "the logger was called in parallel");
+            drop(open);
+            drop(reacting);
+            // The next round begins without lines of this one.
+            assert_no_threads(LOG_THREAD);
+        }
+    });
+}
+
+/// A line that comes before the end of the process can be read after it.
+#[test]
+fn reason_for_a_loss_is_written_before_a_close_or_the_drop_of_the_last_handle_returns() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        for round in 0..20 {
+            let client = server.connect(LONG);
+            let session = Session::from_client(client.clone()).unwrap();
+            let guard = BlockingWriteLock::new(&session, "/locks/why").unwrap().lock().unwrap();
+            let states = session.subscribe();
+            let (log, logged) = unbounded();
+            let reacting = Reacting::with(move |record| {
+                // As slow as a terminal.
+                thread::sleep(SHORT);
+                if record.level() <= Level::Warn {
+                    let _ = log.send(record.args().to_string());
+                }
+            });
+            client.expire();
+            assert_eq!(states.recv_timeout(LONG), Ok(SessionState::Lost));
+            let begun = Instant::now();
+            match round % 2 {
+                0 => session.close(),
+                _ => {
+                    let _ = guard.lost().recv_timeout(LONG);
+                    drop((session, guard));
+                }
+            }
+            // On a machine that is too busy, the wait ends without the lines.
+            let had_time = begun.elapsed() < MAX_LOG_WAIT;
+            let lines: Vec<String> = logged.try_iter().collect();
+            drop(reacting);
+            for reason in ["ZooKeeper session lost: session expired", "lost /locks/why/"] {
+                let is_written = lines.iter().any(|line| line.starts_with(reason));
+                assert!(is_written || !had_time, "round {round}: '{reason}' is not in {lines:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn logger_that_is_stuck_holds_up_many_closes_for_one_moment() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let sessions: Vec<_> = (0..50).map(|_| Session::from_client(server.connect(LONG)).unwrap()).collect();
+        let (open, gate) = bounded::<()>(0);
+        let reacting = Reacting::with(move |_| {
+            let _ = gate.recv();
+        });
+        let begun = Instant::now();
+        sessions.into_iter().for_each(drop);
+        assert!(begun.elapsed() < 20 * MAX_LOG_WAIT, "it took {:?}", begun.elapsed());
+        drop((open, reacting));
+    });
+}
+
+#[test]
+fn logger_that_closes_the_session_does_not_wait_for_itself() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let (closed, is_closed) = unbounded();
+        let of_logger = session.clone();
         let reacting = Reacting::with(move |record| {
-            if record.args().to_string().starts_with("lost /locks/logged/") {
-                let _ = log.send(thread::current().name().map(str::to_owned));
+            if record.args().to_string().starts_with("acquired /locks/closing/") {
+                of_logger.close();
+                let _ = closed.send(());
             }
         });
-        let owner = |session_timeout| {
-            let client = server.connect(session_timeout);
-            let session = Session::from_client(client.clone()).unwrap();
-            let lock = BlockingWriteLock::new(&session, "/locks/logged").unwrap();
-            let guard = lock.lock().unwrap();
-            (client, session, guard)
-        };
-        // Here the timer notices that the lease has ended.
-        let (client, session, guard) = owner(Duration::from_secs(3));
-        client.swallow();
-        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
-        client.release();
-        drop(guard);
-        session.close();
+        let guard = BlockingWriteLock::new(&session, "/locks/closing").unwrap().lock().unwrap();
+        is_closed.recv_timeout(LONG).unwrap();
+        assert_eq!(session.state(), SessionState::Lost);
+        drop((guard, reacting));
+    });
+}
 
-        // Here a reconnect, which this thread reports, ends the lease.
-        let (client, session, guard) = owner(LONG);
-        client.disconnect();
-        thread::sleep(Duration::from_millis(200));
-        client.grant(Granted::new(Duration::from_millis(100)));
-        client.reconnect();
-        assert_eq!(logged.recv_timeout(LONG).unwrap().as_deref(), Some(LOG_THREAD));
-        drop((guard, session));
+#[test]
+fn lines_of_several_threads_come_in_the_order_of_their_events() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if line.starts_with("acquired /locks/order/") || line.starts_with("released /locks/order/") {
+                let _ = log.send(line);
+            }
+        });
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let lock = BlockingWriteLock::new(&session, "/locks/order").unwrap();
+                    (0..ROUNDS).for_each(|_| drop(lock.lock().unwrap()));
+                });
+            }
+        });
+        let line = || logged.recv_timeout(LONG).unwrap();
+        for _ in 0..4 * ROUNDS {
+            let (acquired, released) = (line(), line());
+            assert_eq!(
+                acquired.strip_prefix("acquired "),
+                released.strip_prefix("released "),
+                "{acquired}, {released}"
+            );
+        }
+        drop(reacting);
+    });
+}
+
+#[test]
+fn lines_that_do_not_fit_are_counted() {
+    within_the_deadline(|| {
+        let (open, gate) = bounded::<()>(0);
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let _ = log.send(record.args().to_string());
+            let _ = gate.recv();
+        });
+        let line = |number| {
+            logging::write(Level::Info, "zookeeper_recipes_lock::session", format_args!("line {number}"));
+        };
+        line(0);
+        assert_eq!(logged.recv_timeout(LONG).unwrap(), "line 0");
+        (1..=MAX_LINES + 7).for_each(line);
+        drop(open);
+        for number in 1..=MAX_LINES {
+            assert_eq!(logged.recv_timeout(LONG).unwrap(), format!("line {number}"));
+        }
+        let report = logged.recv_timeout(LONG).unwrap();
+        assert_eq!(report, "7 lines were dropped because the logger was blocked");
         drop(reacting);
     });
 }

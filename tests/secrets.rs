@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{LevelFilter, Log, Metadata, Record};
+use zookeeper_connection::support::logging;
 use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session, SessionState};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
@@ -79,6 +80,7 @@ fn forms(secret: &[u8]) -> [String; 5] {
 }
 
 fn assert_unseen(secret: &[u8]) {
+    logging::await_written();
     let seen = SEEN.lock().unwrap();
     for form in forms(secret) {
         let found = seen.lines().find(|line| line.contains(form.lines().next().unwrap_or_default()));
@@ -87,6 +89,7 @@ fn assert_unseen(secret: &[u8]) {
 }
 
 fn has_seen(text: &str) -> bool {
+    logging::await_written();
     SEEN.lock().unwrap().contains(text)
 }
 

@@ -56,7 +56,9 @@ pub use zookeeper_connection::{
 /// - [`submit`](ZooKeeperClient::submit) does not wait for a server.
 /// - The client may call a [`Done`] or the sink on any of its threads. At that moment it must hold no lock that
 ///   `submit` or [`remove_watches`](ZooKeeperClient::remove_watches) takes, because the session makes such calls in
-///   response, on that thread and on others. A `Done` and the sink do not block.
+///   response, on that thread and on others. Nor does it hold a lock that [`session_id`](ZooKeeperClient::session_id) or
+///   [`server`](ZooKeeperClient::server) takes: while [`Connected`](ClientEvent::Connected) is delivered, the session
+///   asks for the server of that connection. A `Done` and the sink do not block.
 /// - The session drops the client on a callback thread, never on a thread of the client. So the client's `drop` may
 ///   wait for the client's threads.
 /// - [`is_ordered`](ZooKeeperClient::is_ordered) says whether calls take effect and are answered in order.
@@ -114,7 +116,7 @@ pub trait ZooKeeperClient: Send + Sync {
         None
     }
 
-    /// Returns the server of the current or last connection, for log lines.
+    /// Returns the server of the current or last connection, for log lines and events.
     ///
     /// The default is `None`: the client does not report it.
     fn server(&self) -> Option<String> {

@@ -137,12 +137,16 @@ impl Candidate {
             // Panics are caught, so that whoever waits for the end is always woken.
             let outcome = contain(|| campaign.run())
                 .unwrap_or_else(|message| Err(LockError::leader_panicked(&of_thread.dir, &message)));
+            // Logged first, because the campaign may hold the last handle to its session, whose end waits for the
+            // logger.
+            if let Err(error) = &outcome {
+                logging::warn!("{}", how_it_ends(&of_thread.dir, error));
+            }
             // The campaign holds values that belong to the application, so it is dropped before the end is reported.
             if let Err(message) = contain(|| drop(campaign)) {
                 logging::error!("the closure of a candidate panicked when it was dropped: {message}");
             }
             if let Err(error) = outcome {
-                logging::warn!("{}", how_it_ends(&of_thread.dir, &error));
                 // Cannot fail: only this thread sets the error.
                 let _ = of_thread.error.set(error);
             }
@@ -247,8 +251,7 @@ impl Candidate {
     /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
     /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends
     /// immediately, and its znode is deleted in the background. A candidate also ends after an
-    /// [error](Candidate::error), which is logged before the call returns: so if the application's logger blocks, the
-    /// call does, too. In a forked child, the call returns `false` immediately.
+    /// [error](Candidate::error), which is logged. In a forked child, the call returns `false` immediately.
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }

@@ -1,9 +1,15 @@
 //! The macros with which this crate logs, and the targets of its log lines.
 //!
-//! The functions that the macros call catch panics in the logger. If the calling thread must not block, another thread
-//! writes the line.
+//! A line is formatted where it is logged, and written by the log's own thread. So a logger that blocks or panics holds
+//! up no thread of a session and no caller.
 
-pub(crate) use zookeeper_connection::support::logging::{defer_on_this_thread, deferring, is_enabled, write};
+pub(crate) use zookeeper_connection::support::logging::{await_written, never_wait_on_this_thread};
+#[cfg(not(test))]
+pub(crate) use zookeeper_connection::support::logging::{is_enabled, write, write_text};
+
+/// A unit test sees the lines of its own thread only.
+#[cfg(test)]
+pub(crate) use crate::tests::{is_enabled, write, write_text};
 
 /// The targets of the log lines. Users filter by them, so they stay the same when code moves.
 pub(crate) const CONNECTION: &str = "zookeeper_recipes_lock::connection";

@@ -2,8 +2,8 @@
 //!
 //! The primary type in this module is [`SessionEvent`], which an [`EventHook`] receives.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::driver::Core;
@@ -14,7 +14,6 @@ use crate::engine::{Event, Place, RequestEvent};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::logging;
-use crate::panics::contain;
 use crate::recipe::kind::LockKind;
 use crate::recipe::path::ZNodePath;
 use crate::time::Runtime;
@@ -99,7 +98,7 @@ pub enum SessionEvent {
     Missed(u64),
 }
 
-/// The server and the session of an event.
+/// The server and the session of an event, as they were when it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionConnected {
@@ -236,8 +235,7 @@ pub struct LockGivenUp {
 /// The events of a session, on their way to the hook.
 pub(crate) struct Events {
     hook: External<Arc<dyn EventHook>>,
-    /// The events, each with its session. After a loss, the hook also serves the next session.
-    mailbox: Mailbox<(Weak<Core>, Happened)>,
+    mailbox: Mailbox<Happened>,
     /// Whether a delivery has been submitted but has not started yet.
     is_submitted: AtomicBool,
     waiting: AtomicUsize,
@@ -253,9 +251,9 @@ impl Events {
     }
 
     /// Queues an event. The caller may hold mutexes.
-    pub(super) fn post(&self, core: Weak<Core>, happened: Happened) {
+    pub(super) fn post(&self, happened: Happened) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
-            self.mailbox.post((core, happened));
+            self.mailbox.post(happened);
         } else {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -263,28 +261,20 @@ impl Events {
     }
 
     fn deliver(&self) {
-        self.mailbox.deliver(|(core, happened)| {
+        self.mailbox.deliver(|happened| {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.pass_on(|| hook_event(&core, &happened));
+            if let Some(event) = hook_event(happened) {
+                self.pass_on(&event);
+            }
             let missed = self.missed.swap(0, Ordering::Relaxed);
             if missed > 0 {
-                self.pass_on(|| Some(SessionEvent::Missed(missed)));
+                self.pass_on(&SessionEvent::Missed(missed));
             }
         });
     }
 
-    /// Makes an event and passes it to the hook. For an event about a contact, this asks the client for details, and
-    /// the client may panic, too.
-    fn pass_on(&self, event: impl FnOnce() -> Option<SessionEvent>) {
-        let event = match contain(event) {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(message) => {
-                logging::error!("the ZooKeeper client panicked, so an event hook misses an event: {message}");
-                return;
-            }
-        };
-        if let Err(message) = self.hook.call(|hook| hook.on_event(&event)) {
+    fn pass_on(&self, event: &SessionEvent) {
+        if let Err(message) = self.hook.call(|hook| hook.on_event(event)) {
             logging::error!("an event hook panicked: {message}");
         }
     }
@@ -307,15 +297,14 @@ fn is_for_hook(event: &Event) -> bool {
     }
 }
 
-/// Converts an event to the form that hooks receive. Returns `None` for an event that is not for hooks, and for an
-/// event about contact if the session has already been dropped.
-fn hook_event(core: &Weak<Core>, happened: &Happened) -> Option<SessionEvent> {
-    match (&happened.event, &happened.seat) {
-        (Event::Connected, _) => contact_of(core).map(SessionEvent::Connected),
-        (Event::SessionReplaced, _) => contact_of(core).map(SessionEvent::SessionReplaced),
-        (Event::Suspended, _) => Some(SessionEvent::Suspended),
-        (Event::SessionEnded(reason), _) => Some(SessionEvent::SessionLost(*reason)),
-        (Event::Request(_, event), Some(seat)) => hook_event_of_request(seat, event),
+/// Converts an event to the form that hooks receive. Returns `None` for an event that is not for hooks.
+fn hook_event(Happened { event, seat, contact }: Happened) -> Option<SessionEvent> {
+    match event {
+        Event::Connected => contact.map(SessionEvent::Connected),
+        Event::SessionReplaced => contact.map(SessionEvent::SessionReplaced),
+        Event::Suspended => Some(SessionEvent::Suspended),
+        Event::SessionEnded(reason) => Some(SessionEvent::SessionLost(reason)),
+        Event::Request(_, event) => seat.and_then(|seat| hook_event_of_request(&seat, &event)),
         _ => None,
     }
 }
@@ -339,18 +328,12 @@ fn hook_event_of_request(seat: &Seat, event: &RequestEvent) -> Option<SessionEve
     })
 }
 
-fn contact_of(core: &Weak<Core>) -> Option<SessionConnected> {
-    let core = core.upgrade()?;
-    let (session_id, server) = (core.client().session_id(), core.client().server());
-    Some(SessionConnected { session_id, server, session_timeout: core.snapshot().session_timeout })
-}
-
 impl Core {
     /// Posts an event for the hook, if there is one. [`Core::deliver_events`] must follow once the caller holds no
     /// mutex.
-    pub(super) fn post_event(self: &Arc<Self>, happened: &Happened) {
+    pub(super) fn post_event(&self, happened: Happened) {
         if let Some(events) = self.events().filter(|_| is_for_hook(&happened.event)) {
-            events.post(Arc::downgrade(self), happened.clone());
+            events.post(happened);
         }
     }
 
@@ -368,8 +351,8 @@ impl Core {
     }
 
     /// Posts an event and submits its delivery. The caller holds no mutex.
-    pub(crate) fn report_event(self: &Arc<Self>, event: Event, seat: Option<Arc<Seat>>) {
-        self.post_event(&Happened { event, seat });
+    pub(crate) fn report_event(&self, event: Event, seat: Option<Arc<Seat>>) {
+        self.post_event(Happened { event, seat, contact: None });
         self.deliver_events();
     }
 }

@@ -5,17 +5,27 @@ use std::sync::Arc;
 
 use log::Level;
 
+use super::events::SessionConnected;
 use super::seat::Seat;
 use crate::engine::{Ending, Event, Place, RequestEvent};
 use crate::error::{LockError, LossReason};
 use crate::logging;
 use crate::time::Moment;
 
-/// An event, with its request if it belongs to one.
-#[derive(Clone)]
+/// An event, with what belonged to it when it happened.
 pub(crate) struct Happened {
     pub(crate) event: Event,
+    /// The request of an event of a request.
     pub(crate) seat: Option<Arc<Seat>>,
+    /// The contact of an event about a new contact.
+    pub(crate) contact: Option<SessionConnected>,
+}
+
+/// Who serves the client's session, as far as the client reports it.
+#[derive(Clone, Default)]
+pub(super) struct ServedBy {
+    pub(super) session_id: Option<i64>,
+    pub(super) server: Option<String>,
 }
 
 impl Happened {
@@ -23,32 +33,23 @@ impl Happened {
     pub(super) fn withdrawn_before_start(seat: &Arc<Seat>, now: Moment) -> Happened {
         let (place, time) = (Place::Unknown, now.since(seat.made));
         let ended = RequestEvent::Ended { place, how: Ending::Withdrawn, time };
-        Happened { event: Event::Request(seat.id, ended), seat: Some(Arc::clone(seat)) }
+        let event = Event::Request(seat.id, ended);
+        Happened { event, seat: Some(Arc::clone(seat)), contact: None }
     }
 
-    /// Returns whether the event has a log line at the current log level.
-    pub(super) fn is_logged(&self) -> bool {
-        self.level().is_some_and(|level| level <= log::max_level())
-    }
-
-    /// Logs the event. The logger belongs to the application, so the caller must hold no mutex.
+    /// Logs the event. The line calls no code of the application, so the caller may hold the mutex of the session.
     pub(super) fn log(&self) {
-        let is_of_session = matches!(self.event, Event::SessionEnded(_));
-        let target = if is_of_session { logging::SESSION } else { logging::LOCKS };
-        if let Some(level) = self.level() {
-            logging::log!(target: target, level, "{self}");
+        if let Some(level) = self.level().filter(|level| logging::is_enabled(*level)) {
+            logging::write_text(level, logging::LOCKS, self.to_string());
         }
-    }
-
-    /// Returns whether this is one of the events that an outage causes for each request.
-    pub(super) fn is_suspension(&self) -> bool {
-        matches!(self.event, Event::Request(_, RequestEvent::Suspended { .. }))
     }
 
     fn level(&self) -> Option<Level> {
         Some(match &self.event {
-            // The driver logs the changes of state, and `replacement.rs` logs the replacement.
-            Event::Connected | Event::Suspended | Event::SessionReplaced => return None,
+            // `announcer.rs` logs the changes of state, and `replacement.rs` logs the replacement.
+            Event::Connected | Event::Suspended | Event::SessionEnded(_) | Event::SessionReplaced => {
+                return None;
+            }
             Event::Request(_, event) => return level_of_request(event),
             Event::Removed { was_refused: true, .. } | Event::RemovedWithSession(_) | Event::Stray(_) => {
                 Level::Info
@@ -58,12 +59,10 @@ impl Happened {
             Event::CannotRemove { error, .. } | Event::CannotSweep { error, .. } if error.is_reply_lost() => {
                 Level::Debug
             }
-            Event::SessionEnded(LossReason::SessionClosed) => Level::Info,
             Event::Persistent(_)
             | Event::Peers { .. }
             | Event::CannotRemove { .. }
-            | Event::CannotSweep { .. }
-            | Event::SessionEnded(_) => Level::Warn,
+            | Event::CannotSweep { .. } => Level::Warn,
         })
     }
 
@@ -80,18 +79,16 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
         RequestEvent::Acquired { .. } | RequestEvent::Placed { .. } => Level::Debug,
         RequestEvent::FoundAgain { .. } | RequestEvent::AttemptFailed { .. } => Level::Debug,
         RequestEvent::RevocationRequested => Level::Info,
-        RequestEvent::Suspended { is_owner } => {
-            if *is_owner {
-                Level::Warn
-            } else {
-                Level::Debug
-            }
-        }
+        // The session may have thousands of requests, and has a line of its own.
+        RequestEvent::Suspended { .. } => Level::Debug,
         RequestEvent::Ended { place, how, .. } => match how {
             Ending::Withdrawn => Level::Debug,
             // Until the request has a place in the queue, its caller is still waiting, and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
             _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
+            // A lost lock needs a line of its own. What the other requests of a lost session were about does not: the
+            // line about the session counts them, and each caller gets an error or waits on.
+            Ending::Dropped(reason, None) if reason.is_session_loss() => Level::Debug,
             _ => Level::Warn,
         },
     })
@@ -100,11 +97,8 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
 impl fmt::Display for Happened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.event {
-            Event::Connected => f.write_str("ZooKeeper session connected"),
-            Event::Suspended => f.write_str("ZooKeeper session suspended: no contact"),
-            Event::SessionReplaced => f.write_str("ZooKeeper session replaced"),
-            Event::SessionEnded(LossReason::SessionClosed) => f.write_str("ZooKeeper session closed"),
-            Event::SessionEnded(reason) => write!(f, "ZooKeeper session lost: {reason}"),
+            // These have no line here.
+            Event::Connected | Event::Suspended | Event::SessionEnded(_) | Event::SessionReplaced => Ok(()),
             Event::Request(_, event) => write_of_request(f, self.name(), event),
             Event::Persistent(ahead) => {
                 write!(f, "requests wait for {ahead}, which is persistent and does not end with any session")
@@ -176,17 +170,15 @@ mod tests {
     use crate::recipe::path::ZNodePath;
 
     fn of_request(event: RequestEvent) -> Happened {
-        Happened { event: Event::Request(ParticipantId::default(), event), seat: None }
+        Happened { event: Event::Request(ParticipantId::default(), event), seat: None, contact: None }
     }
 
     #[test]
-    fn loss_is_a_warning_and_the_end_of_a_closed_session_is_none() {
+    fn loss_is_a_warning_unless_the_session_was_closed() {
         let levels = [(LossReason::SessionClosed, Level::Info), (LossReason::SessionExpired, Level::Warn)];
         for (reason, expected) in levels {
             let (place, how) = (Place::Owner, Ending::Lost(reason));
             let ended = of_request(RequestEvent::Ended { place, how, time: Duration::ZERO });
-            assert_eq!(ended.level(), Some(expected), "{reason}");
-            let ended = Happened { event: Event::SessionEnded(reason), seat: None };
             assert_eq!(ended.level(), Some(expected), "{reason}");
         }
     }
@@ -198,6 +190,20 @@ mod tests {
             let ended = of_request(RequestEvent::Ended { place, how: how.clone(), time: Duration::ZERO });
             assert_eq!(ended.level(), Some(expected));
         }
+    }
+
+    /// A session may have thousands of requests.
+    #[test]
+    fn only_lost_locks_are_warned_of_one_by_one_when_a_session_is_lost() {
+        let reason = LossReason::SessionExpired;
+        let ended = |place, how| of_request(RequestEvent::Ended { place, how, time: Duration::ZERO }).level();
+        assert_eq!(ended(Place::Owner, Ending::Lost(reason)), Some(Level::Warn));
+        assert_eq!(ended(Place::Queued, Ending::Dropped(reason, None)), Some(Level::Debug));
+        for is_owner in [false, true] {
+            assert_eq!(of_request(RequestEvent::Suspended { is_owner }).level(), Some(Level::Debug));
+        }
+        let deleted = Ending::Dropped(LossReason::NodeDeleted, None);
+        assert_eq!(ended(Place::Queued, deleted), Some(Level::Warn));
     }
 
     #[test]

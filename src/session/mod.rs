@@ -30,6 +30,7 @@ use crate::client::ZooKeeperClient;
 use crate::engine::Event;
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
+use crate::logging;
 use crate::process::{PerProcess, Process};
 use crate::time::{Latch, Moment, Runtime};
 use crate::wait::CancelToken;
@@ -53,6 +54,9 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long [`Session::close`] waits for the server's confirmation: in total, and while the server is silent.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(5);
 const MAX_CLOSE_SILENCE: Duration = Duration::from_secs(1);
+
+/// How long [`Session::close`] waits until the owners of a lost session have been notified.
+const MAX_END_WAIT: Duration = Duration::from_millis(100);
 
 /// The pause between attempts while a session is being opened.
 const CONNECT_RETRY: Duration = Duration::from_millis(100);
@@ -95,7 +99,8 @@ pub enum SessionState {
 ///
 /// # Handles
 /// Cloning is cheap: a clone is another handle to the same session. The session is closed by [`close`](Session::close),
-/// or when the last handle is dropped. Every lock and every guard holds a handle.
+/// or when the last handle is dropped. Every lock and every guard holds a handle. Dropping the last handle waits for
+/// the logger as [`close`](Session::close) does, for at most 100 ms.
 ///
 /// # When the session is lost
 /// A [lost](SessionState::Lost) session stays lost. The application decides whether to connect a new one and contend
@@ -331,6 +336,9 @@ impl Session {
     /// call does not wait at all; while the server is silent, it waits for at most a second. The rest happens in the
     /// background.
     ///
+    /// Then waits until the logger has written the lines about the session, for at most 100 ms. They may give the reason
+    /// for which the process is about to exit.
+    ///
     /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the
     /// server, and a znode that is left behind blocks others until the session times out.
     pub fn close(&self) {
@@ -344,6 +352,14 @@ impl Session {
             let now = core.now();
             let is_silent = now.since(core.snapshot().last_contact) >= MAX_CLOSE_SILENCE;
             waits = !is_finished && !is_silent && now.since(begun) < MAX_CLOSE_WAIT;
+        }
+        if is_lost {
+            // Each lost lock is logged when its owner is notified.
+            core.wait(&[core.ended()], Some(core.now().after(MAX_END_WAIT)));
+        }
+        // In a forked child, a thread of the parent may hold the log's mutex.
+        if self.process().is_current() {
+            logging::await_written();
         }
     }
 
@@ -438,6 +454,7 @@ impl Handle {
 
     /// Replaces a lost core with a new one. Returns `false` if the session was closed in the meantime.
     fn replace(&self, core: Arc<Core>) -> bool {
+        let contact = Some(core.contact());
         let mut current = self.core.lock();
         // Under the mutex: see `close`.
         if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
@@ -445,7 +462,7 @@ impl Handle {
         }
         if let Some(events) = current.events() {
             // Posted here, before any event of the new session.
-            events.post(Arc::downgrade(&core), Happened { event: Event::SessionReplaced, seat: None });
+            events.post(Happened { event: Event::SessionReplaced, seat: None, contact });
             core.keep_events(Arc::clone(events));
         }
         let lost = std::mem::replace(&mut *current, core);
@@ -459,7 +476,10 @@ impl Drop for Handle {
     fn drop(&mut self) {
         // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
         match self.process.is_current() {
-            true => self.close().end(LossReason::SessionClosed),
+            true => {
+                self.close().end(LossReason::SessionClosed);
+                logging::await_written();
+            }
             // Dropping the replacement would drop senders whose channels threads of the parent may have locked.
             false => std::mem::forget(self.replacement.take()),
         }

@@ -153,7 +153,7 @@ impl ZooKeeperClient for OwnClient {
     }
 
     fn close(&self) {
-        self.connection().close();
+        self.connection().end();
     }
 }
 

@@ -128,7 +128,6 @@ impl Crew {
         if !is_last_resort && !is_retry_set {
             self.set_retry();
         }
-        // The logger may block, so the retry is set before.
         if is_first_failure {
             logging::error!("listeners are late, because a thread could not be started: {error}");
         }

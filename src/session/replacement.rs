@@ -209,8 +209,6 @@ pub(super) fn start(
     let runtime = Arc::clone(core.runtime());
     let factory = External::new("a factory of ZooKeeper clients", factory, &runtime);
     let body = Box::new(move || {
-        // A blocking logger must not delay the replacement.
-        logging::defer_on_this_thread();
         let mut core = core;
         while let Some(next) = replace_when_lost(&handle, &core, &factory, &closed) {
             core = next;

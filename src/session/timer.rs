@@ -75,7 +75,7 @@ impl fmt::Debug for Timer {
 
 impl Clockwork {
     fn run(&self) {
-        logging::defer_on_this_thread();
+        logging::never_wait_on_this_thread();
         while let Some(job) = self.next_job() {
             run_guarded(job);
         }

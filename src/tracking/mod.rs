@@ -246,8 +246,7 @@ impl<S: Subject> TrackerInner<S> {
     fn note_failure(&self, core: &Arc<Core>, error: ZkError) {
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         if is_refused && self.show(core, View::Refused(error)) {
-            // This may run on a thread of the client, which the application's logger must not hold up.
-            logging::deferring(|| logging::warn!("{} cannot be watched: {error:?}", self.subject.path()));
+            logging::warn!("{} cannot be watched: {error:?}", self.subject.path());
         }
     }
 }

@@ -50,7 +50,7 @@ use crate::sasl::SaslDigest;
 use crate::sasl::{Authenticator, Mechanism};
 use crate::servers::Servers;
 use crate::shared::{ContactState, Io, PollHandle, Shared};
-use crate::support::{lock_order, new_guid};
+use crate::support::{lock_order, logging, new_guid};
 use crate::tick::Ticks;
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
@@ -493,7 +493,16 @@ impl Connection {
     /// Waits at most about as long as the session can live without contact. Does not wait if a continuation or an event
     /// sink calls it, because they run on the thread that closes the session. No event is reported afterwards. Closing
     /// the session again only waits.
+    ///
+    /// Then waits until the logger has written the lines about the session, for at most 100 ms.
     pub fn close(&self) {
+        self.end();
+        logging::await_written();
+    }
+
+    /// Like [`close`](Connection::close), but does not wait for the logger.
+    #[doc(hidden)]
+    pub fn end(&self) {
         lock_order::assert_none_held();
         self.shared.close();
         // The I/O thread cannot wait for its own end.

@@ -148,7 +148,7 @@ impl IoThread {
     /// Runs until the session has ended.
     pub(super) fn run(mut self) {
         IS_IO_THREAD.set(true);
-        logging::defer_on_this_thread();
+        logging::never_wait_on_this_thread();
         if let Err(message) = panics::contain(|| self.run_to_the_end()) {
             logging::log!(
                 self.log_target,
@@ -432,7 +432,6 @@ impl IoThread {
             // If the number differs, the transport has been lost in the meantime.
             let target = io.target().filter(|_| io.link_number == number);
             if let Some(target) = target {
-                io.status.server = io.servers.describe(target);
                 if self.notes.knows(target, fresh) {
                     probe = ProbeState::Answered;
                 }
@@ -499,13 +498,15 @@ impl IoThread {
 
     fn on_loss(&mut self, loss: SessionLoss) {
         let (session_id, why) = (self.shared.lock().status.session_id, loss.reason());
+        let first_contact = self.first_contact.take();
+        // If there was contact, nobody receives the reason as an error. Whoever learns of the loss may end the process,
+        // so the reason is logged before that.
+        if first_contact.is_none() {
+            logging::log!(self.log_target, Level::Warn, "ZooKeeper session {session_id:#x} lost: {why}");
+        }
         self.report(ContactState::Lost, ClientEvent::SessionLost);
-        match self.first_contact.take() {
-            // The caller receives the reason as an error.
-            Some(first_contact) => drop(first_contact.send(Err(loss))),
-            None => {
-                logging::log!(self.log_target, Level::Warn, "ZooKeeper session {session_id:#x} lost: {why}")
-            }
+        if let Some(first_contact) = first_contact {
+            let _ = first_contact.send(Err(loss));
         }
     }
 

@@ -81,8 +81,9 @@
 //! [`ConnectionOptions::tick`] states the tick, there is no second connection.
 //!
 //! # Log
-//! Log lines have the target [`ConnectionOptions::log_target`]. The connection's own thread writes none of them, so a
-//! logger that blocks does not delay the connection.
+//! Log lines have the target [`ConnectionOptions::log_target`]. One thread passes the lines of all connections to the
+//! logger, so a logger that blocks delays no connection and no call. Only [`Connection::close`] waits for it, for at most
+//! 100 ms.
 //!
 //! # Stability
 //! This package is released together with `zookeeper-recipes-lock`, under the same version. **Its interface may change

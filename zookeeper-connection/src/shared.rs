@@ -642,6 +642,8 @@ impl Io {
                     if let Some(link) = &mut self.link {
                         link.is_serving = true;
                         self.servers.record_success(link.target);
+                        // Noted here, because the link may be lost before the I/O thread reports the event.
+                        self.status.server = self.servers.describe(link.target);
                     }
                 }
                 Action::Event(Event::SessionLost(reason)) => loss = Some(reason.reason()),
@@ -683,7 +685,7 @@ mod tests {
     use crate::machine::Config;
     use crate::tests::eventually;
     use mio::{Poll, Token};
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     fn io(servers: &[String], session_timeout: Duration) -> (Poll, Io) {
@@ -735,6 +737,39 @@ mod tests {
         let mut received = received;
         received.sort_unstable();
         assert_eq!(received, [(0, true), (4 + 45, false)]);
+    }
+
+    /// The I/O thread reports a connection after it has read everything, and the connection may be lost by then.
+    #[test]
+    fn server_of_a_connection_is_known_although_it_is_lost_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (poll, mut io) = io(&[listener.local_addr().unwrap().to_string()], Duration::from_secs(30));
+        let NextServer::Try(target) = io.next_server() else { panic!("an address is known") };
+        let transport =
+            Transport::connect(target.address, Default::default(), poll.registry(), Token(1)).unwrap();
+        io.add_opening(transport, target, None);
+        eventually("it is open", || {
+            io.wake_up(true, &mut [0; 64]);
+            io.target().is_some()
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 4 + 45]).unwrap();
+        // The length, the version, the session timeout, the session id, the password, and that it is not read-only.
+        let mut answer = vec![0, 0, 0, 37, 0, 0, 0, 0, 0, 0, 0x75, 0x30];
+        answer.extend(7_i64.to_be_bytes());
+        answer.extend(16_i32.to_be_bytes());
+        answer.extend([1; 16]);
+        answer.push(0);
+        stream.write_all(&answer).unwrap();
+        drop(stream);
+        eventually("it is lost", || {
+            io.wake_up(true, &mut [0; 64]);
+            io.target().is_none()
+        });
+        assert!(
+            io.actions.iter().any(|(_, action)| matches!(action, Action::Event(Event::Connected { .. })))
+        );
+        assert_eq!(io.status.server, io.servers.describe(target));
     }
 
     /// The machine may give an attempt up while the I/O thread connects without the mutex. A transport of that attempt

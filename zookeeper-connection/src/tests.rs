@@ -10,7 +10,7 @@ pub(crate) mod certificates;
 mod connecting;
 mod ending;
 #[allow(dead_code, reason = "shared with other crates, each of which uses a part")]
-mod log;
+pub(crate) mod log;
 mod outages;
 #[allow(unreachable_pub, reason = "shared with other crates")]
 mod panics;

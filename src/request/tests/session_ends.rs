@@ -185,7 +185,7 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
 }
 
 #[test]
-fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
+fn lines_about_an_owner_keep_the_order_of_its_events() {
     let zk = SimulatedZooKeeper::new();
     let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
     let guard = Fixture { client: client.clone(), session }.blocking().lock().unwrap();
@@ -201,8 +201,46 @@ fn nothing_is_logged_of_an_owner_in_a_session_that_has_ended() {
         );
     });
     assert!(guard.loss().is_some());
-    assert!(lines.iter().any(|line| line.starts_with("lost ")), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.starts_with("suspended ")), "{lines:?}");
+    let of_owner = lines.iter().filter(|line| line.contains(guard.id()) && !line.starts_with("ZooKeeper"));
+    let of_owner: Vec<_> = of_owner.map(|line| line.split(' ').next()).collect();
+    assert_eq!(of_owner, [Some("suspended"), Some("lost")], "{lines:?}");
+}
+
+/// A session may have thousands of locks.
+#[test]
+fn suspended_session_has_one_line_for_all_its_locks_and_a_lost_one_a_line_for_each_lost_lock() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    zk.create_sequential("/locks/waiting", "x-other-lock-", None);
+    let waiting = WriteLock::new(&session, "/locks/waiting").unwrap();
+    assert!(!waiting.lock().unwrap());
+    let owner =
+        |number| BlockingWriteLock::new(&session, &format!("/locks/{number}")).unwrap().lock().unwrap();
+    let guards: Vec<_> = (0..4).map(owner).collect();
+    let suspended = logged_down_to(Level::Warn, || client.disconnect());
+    let named = guards[..3].iter().map(|guard| guard.id()).collect::<Vec<_>>().join(", ");
+    let expected =
+        format!("ZooKeeper session suspended: no contact; locks owned until the lease ends: 4 ({named}, …)");
+    assert_eq!(suspended, [expected]);
+    client.reconnect();
+    let mut lost = logged_down_to(Level::Warn, || client.expire());
+    assert_eq!(lost.remove(0), "ZooKeeper session lost: session expired; requests that end with it: 5");
+    let expected = guards.iter().map(|guard| format!("lost {}: session expired", guard.id()));
+    assert_eq!(lost, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn line_about_the_end_of_a_session_that_holds_nothing_counts_nothing() {
+    let zk = SimulatedZooKeeper::new();
+    let (client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lines = logged_down_to(Level::Info, || client.disconnect());
+    assert_eq!(lines, ["ZooKeeper session suspended: no contact"]);
+    client.reconnect();
+    let lines = logged_down_to(Level::Info, || client.expire());
+    assert_eq!(lines, ["ZooKeeper session lost: session expired"]);
+    drop(session);
+    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    assert_eq!(logged_down_to(Level::Info, || session.close()), ["ZooKeeper session closed"]);
 }
 
 #[test]

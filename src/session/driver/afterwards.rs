@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::announcer::ForLog;
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
 use crate::client::Reply;
@@ -18,7 +17,6 @@ use crate::time::{Moment, Priority, Setter};
 #[derive(Default)]
 pub(super) struct Afterwards {
     pub(super) tasks: Vec<Task>,
-    pub(super) log: ForLog,
     /// Set if the session is finished. Dropping it sets [`Core::finished`].
     pub(super) finish: Option<Setter>,
     /// Handles to drop. Each may be the last handle to its seat.
@@ -42,11 +40,8 @@ pub(super) enum Task {
 impl Afterwards {
     /// Adds the work after a later input.
     pub(super) fn add(&mut self, later: Afterwards) {
-        let Afterwards { tasks, log, finish, dropped } = later;
+        let Afterwards { tasks, finish, dropped } = later;
         self.tasks.extend(tasks);
-        self.log.announced.extend(log.announced);
-        self.log.happened.extend(log.happened);
-        self.log.client_panics.extend(log.client_panics);
         // A session finishes only once.
         self.finish = self.finish.take().or(finish);
         self.dropped.extend(dropped);
@@ -69,12 +64,11 @@ impl Task {
 
 impl Core {
     pub(super) fn complete(self: &Arc<Self>, afterwards: Afterwards) {
-        let Afterwards { mut tasks, log, finish, dropped } = afterwards;
+        let Afterwards { mut tasks, finish, dropped } = afterwards;
         self.deliver_events();
         tasks.sort_by_key(Task::turn);
         tasks.into_iter().for_each(|task| self.carry_out(task));
         self.shut_down_if(finish);
-        self.write_to_log(&log);
         drop(dropped);
     }
 

@@ -1,57 +1,47 @@
 //! [`Announcer`]: reports the states of a session to subscribers and to the log.
 
-use std::sync::Arc;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use log::Level;
 
 use super::{Core, Driver};
+use crate::error::LossReason;
 use crate::logging;
 use crate::session::SessionState;
-use crate::session::happened::Happened;
-use crate::time::{Latch, Moment, Repetition, Setter};
+use crate::time::{Latch, Repetition, Setter};
 
 /// For this long after a suspension was logged, no further one is logged.
 const SUSPENSION_PAUSE: Duration = Duration::from_secs(60);
 
+/// How many of the locks that a suspension concerns are named in its log line.
+const NAMED_LOCKS: usize = 3;
+
 pub(super) struct Announcer {
-    /// The state that was announced to the subscribers last.
+    /// The state that was announced last.
     announced: SessionState,
     /// Set when the next state is announced.
     changed: Setter,
     /// `None` once nothing more will be announced to them.
     subscribers: Option<Vec<Sender<SessionState>>>,
-    /// Limits the log lines about suspensions of the session.
+    /// Limits the log lines about suspensions.
     suspension: Repetition,
-    /// Limits the log lines about suspensions of its locks.
-    suspensions: Repetition,
-    /// Whether the current suspension of the session, and its end, are left out of the log.
+    /// Whether the current suspension, and its end, are left out of the log.
     is_quiet: bool,
-}
-
-/// The events to log. The logger belongs to the application: it may block or call this crate.
-#[derive(Default)]
-pub(super) struct ForLog {
-    pub(super) announced: Vec<SessionState>,
-    pub(super) happened: Vec<Happened>,
-    pub(super) client_panics: Vec<ClientPanic>,
-}
-
-pub(super) struct ClientPanic {
-    pub(super) consequence: &'static str,
-    pub(super) message: String,
+    /// Whether the client itself logs each contact, with the server's name.
+    names_contacts: bool,
 }
 
 impl Announcer {
-    pub(super) fn new() -> Announcer {
+    pub(super) fn new(names_contacts: bool) -> Announcer {
         Announcer {
             announced: SessionState::Suspended,
             changed: Setter::new(),
             subscribers: Some(Vec::new()),
             suspension: Repetition::default(),
-            suspensions: Repetition::default(),
             is_quiet: false,
+            names_contacts,
         }
     }
 
@@ -60,18 +50,9 @@ impl Announcer {
         self.subscribers = None;
     }
 
-    /// Removes repeated lines, so that a connection that comes and goes does not fill the log.
-    pub(super) fn forget_repetitions(&mut self, now: Moment, log: &mut ForLog) {
-        let has_suspensions = log.happened.iter().any(Happened::is_suspension);
-        if has_suspensions && self.suspensions.is_repeated(now, SUSPENSION_PAUSE) {
-            log.happened.retain(|happened| !happened.is_suspension());
-        }
-        if log.announced.contains(&SessionState::Suspended) {
-            self.is_quiet = self.suspension.is_repeated(now, SUSPENSION_PAUSE);
-        }
-        if self.is_quiet {
-            log.announced.clear();
-        }
+    /// Leaves the end of the session out of the log.
+    pub(super) fn skip_end(&mut self) {
+        self.announced = SessionState::Lost;
     }
 }
 
@@ -86,13 +67,14 @@ impl Driver {
         }
     }
 
-    /// If the state has changed, sends it to the subscribers and returns it.
-    pub(super) fn announce(&mut self) -> Option<SessionState> {
+    /// If the state has changed, logs it and sends it to the subscribers.
+    pub(super) fn announce(&mut self) {
         let state = self.state();
-        let announcer = &mut self.announcer;
-        if state == announcer.announced {
-            return None;
+        if state == self.announcer.announced {
+            return;
         }
+        self.log_state(state);
+        let announcer = &mut self.announcer;
         announcer.announced = state;
         // Dropping the old setter sets its latch.
         announcer.changed = Setter::new();
@@ -100,7 +82,58 @@ impl Driver {
         if let Some(subscribers) = &mut announcer.subscribers {
             subscribers.retain(|subscriber| subscriber.send(state).is_ok());
         }
-        Some(state)
+    }
+
+    /// Logs the state, unless a connection that comes and goes would fill the log.
+    fn log_state(&mut self, state: SessionState) {
+        let now = self.engine.now();
+        let announcer = &mut self.announcer;
+        if state == SessionState::Suspended {
+            announcer.is_quiet = announcer.suspension.is_repeated(now, SUSPENSION_PAUSE);
+        }
+        let is_quiet = announcer.is_quiet && state != SessionState::Lost;
+        let (level, text): (_, fn(&Driver) -> String) = match state {
+            SessionState::Connected if announcer.names_contacts => (Level::Debug, Driver::connected),
+            SessionState::Connected => (Level::Info, Driver::connected),
+            SessionState::Suspended => (Level::Warn, Driver::suspended),
+            SessionState::Lost if self.engine.end_reason() == Some(LossReason::SessionClosed) => {
+                (Level::Info, Driver::ended)
+            }
+            SessionState::Lost => (Level::Warn, Driver::ended),
+        };
+        if !is_quiet && logging::is_enabled(level) {
+            logging::write_text(level, logging::SESSION, text(self));
+        }
+    }
+
+    fn connected(&self) -> String {
+        "ZooKeeper session connected".to_owned()
+    }
+
+    /// One line for all locks, because a session may hold thousands.
+    fn suspended(&self) -> String {
+        let now = self.engine.now();
+        let owned = || self.seats.values().filter(|seat| seat.ownership.covers(now));
+        let mut text = "ZooKeeper session suspended: no contact".to_owned();
+        let count = owned().count();
+        if count > 0 {
+            let names: Vec<_> = owned().take(NAMED_LOCKS).map(|seat| seat.name().as_str()).collect();
+            let others = if count > names.len() { ", …" } else { "" };
+            // Cannot fail: a string takes everything.
+            let _ =
+                write!(text, "; locks owned until the lease ends: {count} ({}{others})", names.join(", "));
+        }
+        text
+    }
+
+    fn ended(&self) -> String {
+        match self.engine.end_reason() {
+            None | Some(LossReason::SessionClosed) => "ZooKeeper session closed".to_owned(),
+            Some(reason) if self.seats.is_empty() => format!("ZooKeeper session lost: {reason}"),
+            Some(reason) => {
+                format!("ZooKeeper session lost: {reason}; requests that end with it: {}", self.seats.len())
+            }
+        }
     }
 
     /// Adds a subscriber. Idempotent, because two threads may add the same channel when a session is replaced.
@@ -133,25 +166,5 @@ impl Core {
         let listens = subscriber.send(driver.announcer.announced).is_ok();
         driver.subscribe(subscriber);
         listens
-    }
-
-    pub(super) fn write_to_log(self: &Arc<Self>, log: &ForLog) {
-        for state in &log.announced {
-            match state {
-                SessionState::Connected => {
-                    let level = if self.names_contacts { Level::Debug } else { Level::Info };
-                    logging::log!(level, "ZooKeeper session connected");
-                }
-                SessionState::Suspended => logging::warn!("ZooKeeper session suspended: no contact"),
-                // The end of the session is logged with its reason.
-                SessionState::Lost => {}
-            }
-        }
-        // After the end of the session, the loss is logged instead of the suspension.
-        let is_current = |line: &&Happened| !line.is_suspension() || self.snapshot().end_reason.is_none();
-        log.happened.iter().filter(is_current).for_each(Happened::log);
-        for ClientPanic { consequence, message } in &log.client_panics {
-            logging::error!("the ZooKeeper client panicked, so {consequence}: {message}");
-        }
     }
 }

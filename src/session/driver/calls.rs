@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::Core;
 use super::afterwards::Afterwards;
-use super::announcer::ClientPanic;
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
 use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
 use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
@@ -22,8 +21,6 @@ pub(super) enum Outgoing {
     /// An outcome that the client reported within `submit`, on the same thread. It is handled after all items have been
     /// sent.
     Answered(CallId, ZkResult<Reply>),
-    /// A panic in the client.
-    Panicked(ClientPanic),
 }
 
 /// Receives the outcome of a call that the engine made on behalf of somebody else.
@@ -41,8 +38,7 @@ impl Core {
     ///
     /// If the client reports outcomes within `submit`, they are inputs, too, which may cause more calls. A client may
     /// refuse thousands of waiting calls in this way, one after the other, so this is a loop. The work that follows is
-    /// added to `afterwards`. It waits until the outbox is empty, because a logger may wait for a call that is still
-    /// there.
+    /// added to `afterwards`.
     pub(super) fn send_all(self: &Arc<Self>, afterwards: &mut Afterwards) {
         loop {
             let mut answered = Vec::new();
@@ -53,7 +49,6 @@ impl Core {
                     self.contained("a watch may stay on the server", remove);
                 }
                 Outgoing::Answered(id, outcome) => answered.push((id, outcome)),
-                Outgoing::Panicked(panic) => afterwards.log.client_panics.push(panic),
             });
             if answered.is_empty() {
                 return;
@@ -69,8 +64,7 @@ impl Core {
         let core = Arc::clone(self);
         let done = Done::new(move |outcome| match core.outbox.delivers_here() {
             true => core.outbox.post(Outgoing::Answered(id, outcome)),
-            // This runs on a thread of the client, which a blocking logger must not delay.
-            false => logging::deferring(|| core.replied(id, outcome)),
+            false => core.replied(id, outcome),
         });
         // If the client panics before it has stored or completed `done`, the outcome is unknown.
         let submit = || self.client.submit(call, done.with_urgency(priority.urgency()));
@@ -79,7 +73,7 @@ impl Core {
 
     fn contained(&self, consequence: &'static str, call: impl FnOnce()) {
         if let Err(message) = contain(call) {
-            self.outbox.post(Outgoing::Panicked(ClientPanic { consequence, message }));
+            logging::error!("the ZooKeeper client panicked, so {consequence}: {message}");
         }
     }
 

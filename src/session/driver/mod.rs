@@ -1,9 +1,10 @@
 //! The driver of a session: it passes inputs to the [`Engine`], and carries out its effects.
 //!
-//! One mutex guards the engine. Under it, the driver handles an input, sets the ownerships, and posts events to their
-//! observers. That takes little time and calls no other code. Everything that may call other code happens after the
-//! mutex is released. First, calls leave through the outbox, in order. Then come events for the hook, callbacks and
-//! notifications, and finally log lines.
+//! One mutex guards the engine. Under it, the driver handles an input, sets the ownerships, posts events to their
+//! observers, and logs. That takes little time and calls no other code: the log's own thread calls the logger. So log
+//! lines keep the order of the events, and a line is on its way to the logger before anybody can act on its event.
+//! Everything that may call other code happens after the mutex is released. First, calls leave through the outbox, in
+//! order. Then come events for the hook, callbacks and notifications.
 //!
 //! Events and replies arrive on the client's own threads. So the work on those threads is short, and work that may
 //! block is submitted to the runtime.
@@ -36,13 +37,15 @@ use std::sync::{Arc, OnceLock};
 use self::afterwards::{Afterwards, Task};
 use self::announcer::Announcer;
 use self::calls::{OutcomeSink, Outgoing};
+use self::opening::Arrival;
 use self::orphans::Orphans;
 pub(crate) use self::trackers::Tracker;
 use super::alarm::Alarm;
 use super::events::Events;
+use super::happened::ServedBy;
 use super::mailbox::Mailbox;
 use super::seat::Seat;
-use crate::client::{ClientEvent, ZooKeeperClient};
+use crate::client::ZooKeeperClient;
 use crate::engine::{Effect, Engine, ParticipantId};
 use crate::error::{LossReason, ZkResult};
 use crate::external::External;
@@ -59,8 +62,6 @@ pub(crate) struct Core {
     client: External<Arc<dyn ZooKeeperClient>>,
     runtime: Arc<dyn Runtime>,
     process: Process,
-    /// Whether the client itself logs each contact, with the server's name.
-    names_contacts: bool,
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
@@ -88,7 +89,9 @@ struct Driver {
     /// The waiters for the first outcome of a deletion.
     first_outcomes: BTreeMap<ParticipantId, Filler<ZkResult<()>>>,
     /// Events that arrive before `subscribe` has reported whether there is contact. `None` once they are all handled.
-    early: Option<Vec<(ClientEvent, Moment)>>,
+    early: Option<Vec<Arrival>>,
+    /// What the client reported about its last contact.
+    served_by: ServedBy,
     announcer: Announcer,
     alarm: Alarm,
     /// A handle to the session itself, set while the session has ended but still deletes znodes. The handle keeps the
@@ -101,8 +104,8 @@ struct Driver {
 }
 
 impl Core {
-    /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships and posts
-    /// the calls. Then it sends the calls, and finally does everything that may call the application.
+    /// Passes an input to the engine, and carries out its effects. Under the mutex, this sets the ownerships, posts the
+    /// calls, and logs. Then it sends the calls, and finally does everything that may call the application.
     fn feed<T>(self: &Arc<Self>, input: impl FnOnce(&mut Driver) -> T) -> T {
         let (result, mut afterwards) = self.take_in(input);
         self.send_all(&mut afterwards);
@@ -116,7 +119,7 @@ impl Core {
         let mut driver = self.driver_now();
         // Announce the state before the input is handled, so that a change caused by the clock alone is announced even
         // if the input reverts it.
-        afterwards.log.announced.extend(driver.announce());
+        driver.announce();
         let result = input(&mut driver);
         driver.engine.settle();
         driver.carry_out(self, &mut afterwards);
@@ -167,7 +170,7 @@ impl Driver {
                 self.engine.settle();
             }
         }
-        afterwards.log.announced.extend(self.announce());
+        self.announce();
         self.alarm.clear_past(self.engine.now());
         if let Some(at) = self.engine.poll_deadline().filter(|next| self.alarm.set(*next)) {
             core.at(at, move |core| core.ring(at));
@@ -180,7 +183,6 @@ impl Driver {
             self.end.set();
         }
         self.lingering = self.engine.lingers().then(|| Arc::clone(core));
-        self.announcer.forget_repetitions(self.engine.now(), &mut afterwards.log);
     }
 
     fn carry_out_one(&mut self, core: &Arc<Core>, effect: Effect, afterwards: &mut Afterwards) {

@@ -17,8 +17,17 @@ use crate::logging;
 use crate::process::Process;
 use crate::recipe::session_tag::SessionTag;
 use crate::session::alarm::Alarm;
+use crate::session::happened::ServedBy;
 use crate::session::mailbox::Mailbox;
 use crate::time::{Moment, Runtime, Setter};
+
+/// An event of the client, with the moment of its arrival.
+pub(super) struct Arrival {
+    event: ClientEvent,
+    at: Moment,
+    /// Set for [`ClientEvent::Connected`].
+    served_by: Option<ServedBy>,
+}
 
 impl Core {
     /// Creates a core on a client, and subscribes to the client's events. A write then proves that a server serves the
@@ -40,7 +49,7 @@ impl Core {
         if client.reports_pings() {
             lease = lease.proven_for_owners_only();
         }
-        // The client's settings are read only here, because a client must not be called while it delivers an event.
+        // The client's settings do not change, so they are read only here.
         let settings = Settings {
             is_ordered: client.is_ordered(),
             owns_session: client.owns_session(),
@@ -53,11 +62,10 @@ impl Core {
             tag: SessionTag::new(runtime.new_guid()),
             seed: runtime.new_guid().as_u64_pair().0,
         };
-        let names_contacts = client.server().is_some();
+        let announcer = Announcer::new(client.server().is_some());
         let core = Arc::new(Core {
             client,
             runtime,
-            names_contacts,
             process: Process::current(),
             driver: Mutex::new(Driver {
                 engine: Engine::new(now, settings, lease),
@@ -67,7 +75,8 @@ impl Core {
                 askers: BTreeMap::new(),
                 first_outcomes: BTreeMap::new(),
                 early: Some(Vec::new()),
-                announcer: Announcer::new(),
+                served_by: ServedBy::default(),
+                announcer,
                 alarm: Alarm::default(),
                 lingering: None,
                 end,
@@ -95,6 +104,7 @@ impl Core {
     ) -> Arc<Core> {
         let core = Core::start(client, runtime, None);
         let mut driver = core.driver_now();
+        driver.announcer.skip_end();
         driver.engine.end(LossReason::SessionExpired);
         driver.engine.complete_end();
         while driver.engine.poll_effect().is_some() {}
@@ -109,13 +119,13 @@ impl Core {
         let before = self.runtime.now();
         let in_contact = self.client.subscribe(Arc::new(move |event| {
             if let Some(core) = weak.upgrade() {
-                // This runs on a thread of the client, which a blocking logger must not delay.
-                logging::deferring(|| core.on_event(event));
+                core.on_event(event);
             }
         }));
         if in_contact {
             let connected = ClientEvent::Connected(granted_by(&**self.client));
-            self.feed(|driver| driver.engine.handle_event(before, connected));
+            let connected = Arrival { at: before, served_by: self.served_by(&connected), event: connected };
+            self.feed(|driver| driver.handle_event(connected));
         }
         // Events that arrive during this loop queue up behind the early ones.
         while self.feed(Driver::take_early) {}
@@ -123,20 +133,42 @@ impl Core {
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
         let at = self.runtime.now();
+        let arrival = Arrival { at, served_by: self.served_by(&event), event };
         self.feed(|driver| match &mut driver.early {
-            Some(early) => early.push((event, at)),
-            None => driver.engine.handle_event(at, event),
+            Some(early) => early.push(arrival),
+            None => driver.handle_event(arrival),
         });
+    }
+
+    /// Asks the client by whom it is served, if this event says that it is connected. Later, the client may be on
+    /// another server.
+    fn served_by(&self, event: &ClientEvent) -> Option<ServedBy> {
+        if !matches!(event, ClientEvent::Connected(_)) {
+            return None;
+        }
+        let ask = |client: &Arc<dyn ZooKeeperClient>| (client.session_id(), client.server());
+        let asked = self.client.call(ask).inspect_err(|message| {
+            logging::error!("the ZooKeeper client panicked, so events name no server: {message}");
+        });
+        let (session_id, server) = asked.unwrap_or_default();
+        Some(ServedBy { session_id, server })
     }
 }
 
 impl Driver {
+    fn handle_event(&mut self, Arrival { event, at, served_by }: Arrival) {
+        if let Some(served_by) = served_by {
+            self.served_by = served_by;
+        }
+        self.engine.handle_event(at, event);
+    }
+
     /// Handles the next early event. Returns `false` if there is none. From then on, events are no longer queued.
     fn take_early(&mut self) -> bool {
         match &mut self.early {
             Some(early) if !early.is_empty() => {
-                let (event, at) = early.remove(0);
-                self.engine.handle_event(at, event);
+                let arrival = early.remove(0);
+                self.handle_event(arrival);
                 true
             }
             _ => {

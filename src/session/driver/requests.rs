@@ -103,7 +103,7 @@ impl Core {
             if driver.engine.place(seat.id).is_none() {
                 // The request has ended, or was never started.
                 if seat.ending.set(Ending::Withdrawn).is_ok() {
-                    self.post_event(&Happened::withdrawn_before_start(seat, self.now()));
+                    self.post_event(Happened::withdrawn_before_start(seat, self.now()));
                 }
                 return driver.take_seat(seat.id);
             }
@@ -187,11 +187,10 @@ impl Driver {
             },
             _ => None,
         };
-        let happened = Happened { event, seat };
-        core.post_event(&happened);
-        if happened.is_logged() {
-            afterwards.log.happened.push(happened);
-        }
+        let contact = (event == Event::Connected).then(|| self.contact());
+        let happened = Happened { event, seat, contact };
+        happened.log();
+        core.post_event(happened);
     }
 
     fn take_event_of_request(

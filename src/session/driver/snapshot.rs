@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::Core;
+use super::{Core, Driver};
 use crate::client::ZooKeeperClient;
 use crate::engine::lease::ConnectionNumber;
 use crate::engine::{Event, Place};
@@ -15,7 +15,8 @@ use crate::lock_order;
 use crate::process::Process;
 use crate::recipe::path::ZNodePath;
 use crate::session::SessionState;
-use crate::session::events::{Events, RequestStatus};
+use crate::session::events::{Events, RequestStatus, SessionConnected};
+use crate::session::happened::{Happened, ServedBy};
 use crate::session::seat::Seat;
 use crate::time::{Latch, Moment, Runtime};
 
@@ -84,10 +85,21 @@ impl Core {
         self.events.set(events).is_ok()
     }
 
-    pub(crate) fn report_present_contact(self: &Arc<Self>) {
-        if self.snapshot().in_contact {
-            self.report_event(Event::Connected, None);
+    pub(crate) fn report_present_contact(&self) {
+        {
+            let driver = self.driver_now();
+            if !driver.engine.in_contact() {
+                return;
+            }
+            let contact = Some(driver.contact());
+            self.post_event(Happened { event: Event::Connected, seat: None, contact });
         }
+        self.deliver_events();
+    }
+
+    /// The contact that a session has when it replaces another.
+    pub(crate) fn contact(&self) -> SessionConnected {
+        self.driver.lock().contact()
     }
 
     pub(crate) fn client(&self) -> &dyn ZooKeeperClient {
@@ -132,6 +144,15 @@ impl Core {
         &self.finished
     }
 }
+
+impl Driver {
+    /// The contact of the session, now or when it last had contact.
+    pub(super) fn contact(&self) -> SessionConnected {
+        let ServedBy { session_id, server } = self.served_by.clone();
+        SessionConnected { session_id, server, session_timeout: self.engine.lease().session_timeout() }
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")

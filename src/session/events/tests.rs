@@ -5,6 +5,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
+use crate::client::port::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, CohortOptions, ReadWriteLock};
 use crate::tests::{deadline, eventually, logged, next, replacing_session};
@@ -181,7 +182,7 @@ fn hook_that_panics_costs_only_its_events() {
     };
     assert!(session.set_event_hook(hook));
     let events = Arc::clone(session.core().events().unwrap());
-    let lines = logged(|| events.pass_on(|| Some(SessionEvent::Suspended)));
+    let lines = logged(|| events.pass_on(&SessionEvent::Suspended));
     assert_eq!(lines, ["an event hook panicked: on purpose"]);
     for _ in 0..3 {
         BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap().unlock().unwrap();
@@ -189,15 +190,70 @@ fn hook_that_panics_costs_only_its_events() {
     }
 }
 
-/// A client of the application may panic when it is asked for the server or the session id.
+/// A client that is on another server after each reconnect, and panics when it is asked for the name of the last one.
+struct Moving {
+    client: Arc<SimulatedClient>,
+    connections: Arc<AtomicUsize>,
+}
+
+const SERVERS: [&str; 4] = ["zk1", "zk2", "zk3", "zk4"];
+
+impl ZooKeeperClient for Moving {
+    fn run_on(&self, runtime: &SessionRuntime) {
+        self.client.run_on(runtime);
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        self.client.submit(call, done);
+    }
+
+    fn subscribe(&self, sink: EventSink) -> bool {
+        self.client.subscribe(sink)
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn server(&self) -> Option<String> {
+        match SERVERS.get(self.connections.load(Ordering::SeqCst)) {
+            Some(server) => Some((*server).to_owned()),
+            None => std::panic::resume_unwind(Box::new("on purpose")),
+        }
+    }
+
+    fn close(&self) {
+        self.client.close();
+    }
+}
+
+/// A hook may be late, and the client on yet another server by then.
 #[test]
-fn panic_while_an_event_is_made_costs_only_that_event() {
+fn each_contact_names_the_server_that_it_was_with() {
     let server = SimulatedZooKeeper::new();
-    let (_client, session, events) = session(&server);
-    let lines = logged(|| session.core().events().unwrap().pass_on(|| panic!("on purpose")));
-    assert_eq!(lines, ["the ZooKeeper client panicked, so an event hook misses an event: on purpose"]);
-    drop(BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap());
-    assert!(matches!(next(&events), Seen::Acquired(_)));
+    let (client, connections) = (server.connect(LONG), Arc::new(AtomicUsize::new(0)));
+    let moving = Moving { client: Arc::clone(&client), connections: Arc::clone(&connections) };
+    let session = Session::from_client(Arc::new(moving)).unwrap();
+    let ((goes, go), (contact, contacts)) = (unbounded::<()>(), unbounded());
+    assert!(session.set_event_hook(move |event: &SessionEvent| {
+        let _ = go.recv_timeout(deadline());
+        if let SessionEvent::Connected(connected) = event {
+            let _ = contact.send(connected.server.clone());
+        }
+    }));
+    let in_contact = || session.core().snapshot().in_contact;
+    for _ in SERVERS {
+        client.disconnect();
+        eventually("contact is lost", || !in_contact());
+        connections.fetch_add(1, Ordering::SeqCst);
+        client.reconnect();
+        eventually("contact is back", in_contact);
+    }
+    drop(goes);
+    for expected in SERVERS {
+        assert_eq!(next(&contacts).as_deref(), Some(expected));
+    }
+    assert_eq!(next(&contacts), None, "the client panicked");
 }
 
 #[test]

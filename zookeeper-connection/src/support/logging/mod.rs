@@ -1,65 +1,84 @@
-//! Logs like [`log`](mod@log), but contains panics in the logger.
+//! Logs like [`log`](mod@log), on a thread of its own.
 //!
-//! The logger belongs to the application. Like all external code, it is called without any mutex held. It may panic, as
-//! `println!` does when its output pipe is closed; such a panic does not affect the connection or the locks. The logger
-//! may also block, or call into this crate. On threads that must not block, lines are therefore
-//! [deferred](defer_on_this_thread).
+//! The logger belongs to the application. It may block, call into this crate, or panic, as `println!` does when its
+//! output pipe is closed. So no other thread ever runs it: whoever logs formats the line and adds it to a queue, and the
+//! log's own thread passes the lines on, in order. The queue is bounded, and what does not fit is counted.
+//!
+//! What ends a session or a process [waits](await_written) for the lines, for a moment, because they may say why.
 
-mod deferred;
+mod queue;
 
 use std::cell::Cell;
 use std::fmt;
 
 use log::{Level, Record};
 
+use self::queue::{Line, Queue};
 use crate::support::panics::contain;
 
 thread_local! {
-    static DEFERS: Cell<bool> = const { Cell::new(false) };
+    static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes another thread write everything that this thread logs from now on.
-pub fn defer_on_this_thread() {
-    DEFERS.set(true);
+/// Makes [`await_written`] return immediately on this thread, which must not block.
+pub fn never_wait_on_this_thread() {
+    NEVER_WAITS.set(true);
 }
 
-/// Runs code, and makes another thread write everything that the code logs.
-pub fn deferring(code: impl FnOnce()) {
-    struct Former(bool);
-
-    impl Drop for Former {
-        fn drop(&mut self) {
-            DEFERS.set(self.0);
-        }
+/// Waits until the logger has written the lines of this process that were logged so far, for at most 100 ms.
+///
+/// A logger that has been busy with one line for that long is not waited for at all. The caller must hold no mutex.
+pub fn await_written() {
+    if !NEVER_WAITS.get() {
+        Queue::get().await_written();
     }
-
-    let _former = Former(DEFERS.replace(true));
-    code();
 }
 
+/// Returns whether lines of this level are logged. Does not ask the logger, which might block.
 pub fn is_enabled(level: Level) -> bool {
     level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
 }
 
+/// Logs a line. Formatting it may run code of the application, so the caller must hold no mutex.
 pub fn write(level: Level, target: &'static str, line: fmt::Arguments<'_>) {
+    // If the formatting panics, the panic hook has already reported it. Nothing else can.
+    if let Ok(text) = contain(|| line.to_string()) {
+        write_text(level, target, text);
+    }
+}
+
+/// Logs a line. The caller may hold mutexes, and lines that are logged under one mutex keep their order.
+pub fn write_text(level: Level, target: &'static str, text: String) {
+    Queue::get().add(Line { level, target, text });
+}
+
+/// Passes a line to the logger.
+fn pass_on(line: &Line) {
+    let Line { level, target, text } = line;
     let log = || {
-        // Formatting the line may run code of the application.
-        if DEFERS.get() {
-            return deferred::push(level, target, line.to_string());
-        }
         let mut record = Record::builder();
-        record.level(level).target(target);
-        log::logger().log(&record.args(line).build());
+        record.level(*level).target(target);
+        log::logger().log(&record.args(format_args!("{text}")).build());
     };
-    // If the logger or the formatting panics, the panic hook has already reported it. Nothing else can.
+    // If the logger panics, the panic hook has already reported it.
     drop(contain(log));
 }
+
+/// Where the lines of this crate go.
+#[cfg(not(test))]
+pub(crate) mod own {
+    pub(crate) use super::{is_enabled, write};
+}
+
+/// A unit test sees the lines of its own thread only.
+#[cfg(test)]
+pub(crate) use crate::tests::log as own;
 
 /// Logs a line with this target at this level.
 macro_rules! log_ {
     ($target:expr, $level:expr, $($arg:tt)+) => {
-        if $crate::support::logging::is_enabled($level) {
-            $crate::support::logging::write($level, $target, format_args!($($arg)+));
+        if $crate::support::logging::own::is_enabled($level) {
+            $crate::support::logging::own::write($level, $target, format_args!($($arg)+));
         }
     };
 }
