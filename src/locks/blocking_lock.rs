@@ -11,8 +11,9 @@ use crate::locks::locking;
 use crate::logging;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
+use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
-use crate::request::{Claim, LastingRequest, Place};
+use crate::request::{Claim, LastingRequest, Observer, Place, RequestSpec, in_turn};
 use crate::session::Session;
 use crate::time::{Latch, until};
 use crate::wait::{Wait, Waited};
@@ -26,25 +27,18 @@ pub(crate) struct BlockingLock {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     access: Access,
-    /// Whether a waiting call continues on the next session after a loss, if the session is replaced.
-    is_lasting: bool,
-    /// Whether the `max_hold` of the options applies.
-    is_limited: bool,
+    /// The directory of the queue in which waiting calls take turns to make their requests.
+    turns: Option<ZNodePath>,
 }
 
 impl BlockingLock {
     pub(crate) fn new(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { support, dir, access, is_lasting: true, is_limited: true }
+        BlockingLock { support, dir, access, turns: None }
     }
 
-    /// Like [`new`](BlockingLock::new), but a waiting call ends when the session is lost.
-    pub(crate) fn not_lasting(support: Arc<ProtocolSupport>, dir: ZNodePath, access: Access) -> BlockingLock {
-        BlockingLock { is_lasting: false, ..BlockingLock::new(support, dir, access) }
-    }
-
-    /// Ignores the `max_hold` of the options.
-    pub(crate) fn without_limit(self) -> BlockingLock {
-        BlockingLock { is_limited: false, ..self }
+    /// Makes waiting calls take turns, in the queue of this directory. Only the first of them makes its request.
+    pub(crate) fn in_turn(self, turns: ZNodePath) -> BlockingLock {
+        BlockingLock { turns: Some(turns), ..self }
     }
 
     pub(crate) fn lock(&self) -> Result<LockGuard> {
@@ -61,10 +55,9 @@ impl BlockingLock {
     /// share.
     pub(crate) fn try_once(&self, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
-        let attempt = self.start(signals, false)?;
+        let attempt = self.start_once(signals)?;
         match attempt.request.wait_until_placed(&self.ends(signals)) {
-            // An error means that the request ended, perhaps after it became the owner. In that case the guard reports
-            // the loss.
+            // An error means that the request ended, perhaps after it became the owner.
             Ok(Some(Place::Owner)) | Err(_) => attempt.guard().inspect(held_here::note).map(Some),
             Ok(None) if self.support.is_closed() => Err(self.closed()),
             // Another lock of the set was lost. The caller reports that loss.
@@ -77,16 +70,17 @@ impl BlockingLock {
     }
 
     pub(crate) fn try_lock_for(&self, wait: &Wait) -> Result<Option<LockGuard>> {
-        self.wait(wait, &self.signals())
+        retry_lasting(self.session(), || self.wait(wait, &self.signals()))
     }
 
-    /// Waits for the lock. Returns `None` on a timeout, and when another lock with the same signals is lost.
+    /// Waits for the lock. Returns `None` on a timeout, and when another lock with the same signals is lost. Fails if the
+    /// lock is lost before the call returns.
     pub(crate) fn wait(&self, wait: &Wait, signals: &Arc<GuardSignals>) -> Result<Option<LockGuard>> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(self.cancelled());
         }
-        let attempt = self.start(signals, self.is_lasting)?;
+        let attempt = self.start(signals)?;
         let mut latches = self.ends(signals);
         latches.push(&attempt.decided);
         let core = self.session().core();
@@ -98,8 +92,17 @@ impl BlockingLock {
     /// Like [`wait`](BlockingLock::wait), but in a task and without a time limit. Dropping the future withdraws the
     /// request, even if it has just acquired the lock.
     pub(crate) async fn wait_async(&self) -> Result<LockGuard> {
+        loop {
+            match self.wait_async_once().await {
+                Err(error) if begins_again(self.session(), &error) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn wait_async_once(&self) -> Result<LockGuard> {
         self.session().check_process(Operation::LOCK, &self.dir)?;
-        let attempt = self.start(&self.signals(), self.is_lasting)?;
+        let attempt = self.start(&self.signals())?;
         let latches = [&attempt.decided, self.support.closed()];
         let is_one_set = || latches.iter().any(|latch| latch.is_set()).then_some(());
         until(self.session().process(), latches, is_one_set).await;
@@ -156,22 +159,48 @@ impl BlockingLock {
         }
     }
 
-    /// Makes a request. The caller has checked the process.
-    fn start(&self, signals: &Arc<GuardSignals>, is_lasting: bool) -> Result<Attempt> {
+    /// Makes a request that is not made again on another session, and takes no turn. The caller has checked the process.
+    fn start_once(&self, signals: &Arc<GuardSignals>) -> Result<Attempt> {
+        self.check_open(false)?;
+        let make = |spec, observer| (None, LastingRequest::new(self.session(), spec, false, observer));
+        Ok(self.start_with(signals, make))
+    }
+
+    /// Makes a request, or a request in turn. The caller has checked the process.
+    fn start(&self, signals: &Arc<GuardSignals>) -> Result<Attempt> {
+        self.check_open(true)?;
+        Ok(self.start_with(signals, |spec, observer| match &self.turns {
+            None => (None, LastingRequest::new(self.session(), spec, true, observer)),
+            Some(dir) => {
+                let access = Access::Exclusive(NamingScheme::Curator);
+                // `max_hold` limits how long the lock is held, not the wait for it.
+                let turn = RequestSpec { max_hold: None, ..locking::spec(dir, &self.support, access) };
+                let (turn, request) = in_turn(self.session(), turn, spec, observer);
+                (Some(turn), request)
+            }
+        }))
+    }
+
+    fn check_open(&self, is_lasting: bool) -> Result<()> {
         self.support.check_open(Operation::LOCK, &self.dir)?;
-        let core = self.session().core();
-        if !is_lasting || self.session().replacement().is_none() {
-            core.check_open(Operation::LOCK, &self.dir)?;
+        match self.session().replacement() {
+            Some(_) if is_lasting => Ok(()),
+            _ => self.session().core().check_open(Operation::LOCK, &self.dir),
         }
-        let observer = WaitObserver::new(signals, core.runtime());
+    }
+
+    fn start_with(
+        &self,
+        signals: &Arc<GuardSignals>,
+        make: impl FnOnce(RequestSpec, Arc<dyn Observer>) -> (Option<Arc<LastingRequest>>, Arc<LastingRequest>),
+    ) -> Attempt {
+        let observer = WaitObserver::new(signals, self.session().core().runtime());
         let decided = observer.decided();
-        let mut spec = locking::spec(&self.dir, &self.support, self.access);
-        spec.max_hold = spec.max_hold.filter(|_| self.is_limited);
-        let request = LastingRequest::new(self.session(), spec, is_lasting, observer);
+        let (turn, request) = make(locking::spec(&self.dir, &self.support, self.access), observer);
         let (session, signals) = (self.session().clone(), Arc::clone(signals));
-        let attempt = Attempt { request, session, decided, signals };
-        attempt.request.start();
-        Ok(attempt)
+        let attempt = Attempt { turn, request, session, decided, signals };
+        attempt.turn.as_ref().unwrap_or(&attempt.request).start();
+        attempt
     }
 
     pub(crate) fn path(&self) -> &ZNodePath {
@@ -187,8 +216,8 @@ impl BlockingLock {
     }
 }
 
-/// Runs an attempt to acquire several locks one after the other. On a session that is replaced, the attempt
-/// starts over after each loss. Its first lock then waits for the next session.
+/// Runs an attempt to acquire one or several locks. On a session that is replaced, the attempt starts over if the session
+/// or its lease is lost before the attempt is complete. It then waits for the next session.
 pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T>) -> Result<T> {
     loop {
         match attempt() {
@@ -205,6 +234,8 @@ pub(crate) fn begins_again(session: &Session, error: &LockError) -> bool {
 
 /// A waiting call or future. Dropping it withdraws the request unless a guard has taken over the request.
 struct Attempt {
+    /// The turn in which the request is made, if the lock takes turns.
+    turn: Option<Arc<LastingRequest>>,
     request: Arc<LastingRequest>,
     session: Session,
     /// Set when the request has acquired the lock or has ended.
@@ -213,18 +244,21 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Returns a guard if the request acquired the lock, even if the lock was lost right afterwards, because the guard
-    /// reports the loss. Otherwise returns why the request ended.
+    /// Returns a guard if the request holds the lock at this moment. Otherwise returns why it does not: a wait may learn
+    /// late that it is over, and the lock may be lost by then.
     fn guard(&self) -> Result<LockGuard> {
-        let request = self.request.request();
-        let acquired = request.filter(|request| !request.has_ended() || request.was_taken_away());
-        let Some(znode) = acquired.and_then(|request| request.znode()) else {
-            return Err(self.request.end_error(Operation::LOCK));
-        };
+        let Some(request) = self.request.request() else { return Err(self.unmade()) };
+        let znode = request.znode().filter(|_| request.holds_lease());
+        let Some(znode) = znode else { return Err(request.loss_error(Operation::LOCK)) };
         // Cannot be `None`: nobody else takes the request, and an owner's request is never made again.
-        let Some(request) = self.request.take() else { return Err(self.request.end_error(Operation::LOCK)) };
+        let Some(request) = self.request.take() else { return Err(self.unmade()) };
         let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
         Ok(LockGuard::new(session, Claim::on(request), znode, signals))
+    }
+
+    /// Returns why the request was never made.
+    fn unmade(&self) -> LockError {
+        self.turn.as_ref().unwrap_or(&self.request).end_error(Operation::LOCK)
     }
 }
 
@@ -234,6 +268,8 @@ impl Drop for Attempt {
         // In a forked child the future belongs to the parent, and a mutex may stay held forever.
         if self.session.process().is_current() {
             self.request.withdraw();
+            // The turn ends last: by now, the request has acquired the lock, or the deletion of its znode has begun.
+            self.turn.iter().for_each(|turn| turn.withdraw());
         }
     }
 }

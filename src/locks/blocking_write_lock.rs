@@ -88,6 +88,8 @@ impl BlockingWriteLock {
     ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call waits on instead.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
     ///   znode.
+    /// - [`HeldTooLong`](crate::ErrorReason::HeldTooLong): the whole [`max_hold`](crate::LockOptions::max_hold) passed
+    ///   after the acquisition, before the call returned. The call never returns a lock that is already lost.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
@@ -115,8 +117,9 @@ impl BlockingWriteLock {
     /// # Ok(()) }
     /// ```
     ///
-    /// Once its turn has come, the future holds the lock even if nobody polls it. So poll the future or drop
-    /// it. If a task keeps one such future while it awaits another one for the same lock, it waits for itself.
+    /// The future returns an owner or an error, however late it is polled. If the lock was acquired and lost meanwhile,
+    /// the future fails with the reason or, after a loss of a session that [replaces
+    /// itself](crate::SessionBuilder::replace_lost_sessions), joins the queue again and waits on.
     ///
     /// Dropping the [guard](LockGuard) does not block. Run its blocking methods, such as
     /// [`unlock`](LockGuard::unlock), on a thread that may block.
@@ -124,6 +127,11 @@ impl BlockingWriteLock {
     /// # Cancel safety
     /// Dropping the future leaves the queue without blocking, and releases the lock if it has just been acquired. So
     /// the future may be used in a `select!` or a timeout. Waiting again makes a new request, at the end of the queue.
+    ///
+    /// # What a future holds that nobody polls
+    /// A future that was polled once keeps its place in the queue. When its turn comes, it holds the lock as a guard does.
+    /// So poll the future or drop it. If a task keeps one such future while it awaits another one for the same lock, it
+    /// waits for itself. [`max_hold`](crate::LockOptions::max_hold) limits how long such a future keeps others waiting.
     ///
     /// # Errors
     /// The same as [`lock`](BlockingWriteLock::lock).

@@ -268,7 +268,7 @@ impl Candidate {
     /// Waits in a task until the candidate has ended.
     ///
     /// Works in any async runtime: a callback thread of the session wakes the task. Any number of futures may wait, and
-    /// each may be dropped at any time. In a forked child the future completes immediately.
+    /// each may be dropped at any time. A future that nobody polls holds nothing. In a forked child the future completes immediately.
     pub async fn ended_async(&self) {
         let ended = &self.ended.0;
         until(self.process, [ended], || ended.is_set().then_some(())).await;
@@ -336,13 +336,20 @@ impl Campaign {
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Retry => logging::warn!("{error}"),
+                Err(error) if error.kind() == ErrorKind::Retry || self.outlives(&error) => {
+                    logging::warn!("{error}")
+                }
                 Err(error) => return Err(error),
             }
             // If the session has ended, the next attempt returns the reason.
             let core = self.election.core();
             core.wait(&[stop.latch(), core.ended()], Some(earliest));
         }
+    }
+
+    /// Returns whether the session lives, although the lock was lost with its lease just when it was acquired.
+    fn outlives(&self, error: &LockError) -> bool {
+        error.is_session_lost() && self.election.core().snapshot().end_reason.is_none()
     }
 
     /// Leads until the closure returns, and steps down.

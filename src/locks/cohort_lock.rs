@@ -69,7 +69,8 @@ use crate::wait::Wait;
 /// # Failures
 /// - The connection is lost and restored in time: the holder remains the owner, and threads keep waiting.
 /// - The lease or the [`max_hold`](crate::LockOptions::max_hold) ends, or another client deletes the holder's znode:
-///   the holder finds the reason in [`loss`](CohortGuard::loss). Waiting threads join the queue again, at its end.
+///   the holder finds the reason in [`loss`](CohortGuard::loss). If its call has not returned yet, the call fails with
+///   the reason. Waiting threads join the queue again, at its end.
 /// - Another client deletes the znode of a process that waits: all waiting threads get
 ///   [`RequestDeleted`](crate::ErrorReason::RequestDeleted).
 /// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get

@@ -130,7 +130,7 @@ impl LockGuard {
     ///
     /// Works in any async runtime: a callback thread of the session wakes the task. The future leaves the
     /// message in the channel of [`lost`](LockGuard::lost). Any number of futures may wait, and each may be
-    /// dropped at any time. In a forked child the future completes immediately.
+    /// dropped at any time. A future that nobody polls holds nothing. In a forked child the future completes immediately.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::LockGuard;
@@ -296,8 +296,9 @@ impl LockGuard {
 
     /// Releases a lost lock without blocking, and returns why it was lost.
     pub(crate) fn into_loss(self) -> LockError {
+        let error = self.claim.loss_error(Operation::LOCK);
         self.claim.withdraw();
-        self.claim.end_error(Operation::LOCK)
+        error
     }
 }
 

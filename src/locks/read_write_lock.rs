@@ -132,7 +132,8 @@ impl ReadWriteLock {
 
     /// Waits in a task until the read lock is acquired.
     ///
-    /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    /// The future may be dropped at any time, and holds its lock even if nobody polls it. See
+    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
     /// # Errors
     /// The same as [`read`](ReadWriteLock::read).
@@ -175,7 +176,8 @@ impl ReadWriteLock {
 
     /// Waits in a task until the write lock is acquired.
     ///
-    /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
+    /// The future may be dropped at any time, and holds its lock even if nobody polls it. See
+    /// [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
     /// # Errors
     /// The same as [`write`](ReadWriteLock::write).

@@ -4,7 +4,8 @@
 //! at a time create its request in `<dir>/leases`. That request waits until fewer requests are ahead of it than there
 //! are permits. The lock keeps the waiters in order, and ensures that only one of them watches `<dir>/leases`. Safety
 //! does not depend on the lock ([`permit`](crate::recipe::permit) has the proof), so losing it during the wait does no
-//! harm.
+//! harm. The session itself makes the second request and ends the first ([`in_turn`](crate::request::in_turn())), so
+//! nobody waits for a thread or a task of the application to do so.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,11 +13,10 @@ use std::sync::Arc;
 
 use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_options::LockOptions;
-use crate::locks::blocking_lock::{BlockingLock, begins_again, retry_lasting};
+use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::permit::Permit;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
-use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
@@ -73,9 +73,9 @@ pub struct Semaphore {
     support: Arc<ProtocolSupport>,
     dir: ZNodePath,
     permits: NonZeroU32,
-    /// The lock that lets one waiter at a time request a permit.
-    turns: BlockingLock,
     leases: BlockingLock,
+    /// Like `leases`, but one waiter at a time requests a permit.
+    in_turn: BlockingLock,
 }
 
 impl Semaphore {
@@ -108,13 +108,9 @@ impl Semaphore {
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         // Parsed again to check the length: the path is longer than the directory's.
         let path = |name| ZNodePath::parse(dir.child(name).as_str());
-        let access = Access::Exclusive(NamingScheme::Curator);
-        // `max_hold` limits how long a permit is held, not the wait for it.
-        let turns = BlockingLock::new(Arc::clone(&support), path(TURNS)?, access).without_limit();
-        // If the session is lost, the turn is lost with it, and another process may take the next turn. So a waiting
-        // request for a permit must not continue on the next session: the call first waits for a new turn.
-        let leases = BlockingLock::not_lasting(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
-        Ok(Semaphore { support, dir, permits, turns, leases })
+        let leases = BlockingLock::new(Arc::clone(&support), path(LEASES)?, Access::Permit(permits));
+        let in_turn = leases.clone().in_turn(path(TURNS)?);
+        Ok(Semaphore { support, dir, permits, leases, in_turn })
     }
 
     /// Blocks until a permit is acquired.
@@ -125,6 +121,8 @@ impl Semaphore {
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, before or during the wait. On a
     ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call starts over instead.
     /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
+    /// - [`HeldTooLong`](crate::ErrorReason::HeldTooLong): the whole [`max_hold`](LockOptions::max_hold) passed after the
+    ///   acquisition, before the call returned. The call never returns a permit that is already lost.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the semaphore or the session was closed.
@@ -132,7 +130,7 @@ impl Semaphore {
     /// After an error, the call has left the queue. If a znode of its requests still exists, it is deleted in the
     /// background, or with the session.
     pub fn acquire(&self) -> Result<Permit> {
-        let acquired = self.acquire_within(&Wait::forever())?;
+        let acquired = self.try_acquire_for(Wait::forever())?;
         // Cannot be `None`: a wait without a deadline does not time out.
         acquired.ok_or_else(|| LockError::of(ErrorReason::Closed, Operation::LOCK, &self.dir))
     }
@@ -141,23 +139,18 @@ impl Semaphore {
     ///
     /// See [`BlockingWriteLock::lock_async`](crate::BlockingWriteLock::lock_async).
     ///
-    /// Keep polling the future, or drop it. Once its turn has come, a future that is no longer polled holds up
-    /// everybody else who waits for a permit. [`max_hold`](crate::LockOptions::max_hold) does not help, because it
-    /// counts from the acquisition of the permit.
+    /// # Cancel safety
+    /// Dropping the future leaves both queues without blocking, and releases the permit if it has just been acquired.
+    ///
+    /// # What a future holds that nobody polls
+    /// A future that was polled once keeps its place, and holds its permit as soon as one is free. It never keeps others
+    /// from a permit that is free. If its session is lost, it joins the queue again when it is polled.
     ///
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire).
     pub fn acquire_async(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {
-        let session = self.support.session().clone();
-        let (turns, leases) = (self.turns.clone(), self.leases.clone());
-        async move {
-            loop {
-                match acquire_in_turn(&turns, &leases).await {
-                    Err(error) if begins_again(&session, &error) => {}
-                    outcome => return outcome,
-                }
-            }
-        }
+        let in_turn = self.in_turn.clone();
+        async move { in_turn.wait_async().await.map(Permit::new) }
     }
 
     /// Acquires a permit if one is free; returns `None` if all are held or requested.
@@ -200,18 +193,7 @@ impl Semaphore {
     /// # Errors
     /// The same as [`acquire`](Semaphore::acquire), and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_acquire_for(&self, wait: impl Into<Wait>) -> Result<Option<Permit>> {
-        self.acquire_within(&wait.into())
-    }
-
-    fn acquire_within(&self, wait: &Wait) -> Result<Option<Permit>> {
-        retry_lasting(self.support.session(), || {
-            let Some(turn) = self.turns.try_lock_for(wait)? else { return Ok(None) };
-            let acquired = self.leases.try_lock_for(wait);
-            // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode
-            // has begun.
-            drop(turn);
-            Ok(acquired?.map(Permit::new))
-        })
+        Ok(self.in_turn.try_lock_for(&wait.into())?.map(Permit::new))
     }
 
     /// Closes the semaphore.
@@ -232,15 +214,6 @@ impl Semaphore {
     pub fn session(&self) -> &Session {
         self.support.session()
     }
-}
-
-async fn acquire_in_turn(turns: &BlockingLock, leases: &BlockingLock) -> Result<Permit> {
-    let turn = turns.wait_async().await?;
-    let acquired = leases.wait_async().await;
-    // The turn must not end earlier: by now, the request has acquired a permit, or the deletion of its znode has begun.
-    // If the future is dropped, the request is likewise withdrawn before the turn ends.
-    drop(turn);
-    acquired.map(Permit::new)
 }
 
 impl fmt::Debug for Semaphore {

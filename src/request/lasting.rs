@@ -5,7 +5,8 @@
 //! This module does that for every kind of lock.
 //!
 //! A lasting request is in one of three stages:
-//! - `Unmade`: there was no session to make the request on. The request will be made on the next session.
+//! - `Unmade`: there was no session to make the request on. The request will be made on the next session. A request
+//!   [in turn](super::in_turn()) is made when its turn comes.
 //! - `Made`: the request waits, owns the lock, or has ended. If its session is lost while it waits, it is made again on
 //!   the next session.
 //! - `Over`: the request was taken out or withdrawn, or the session was closed before the request could be made on the
@@ -27,7 +28,7 @@ use super::Request;
 use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
 use crate::lock_order::{Mutex, rank::LASTING};
-use crate::session::{Mailbox, Observer, OnNewSession, Replacement, Session, WeakSession};
+use crate::session::{Core, Mailbox, Observer, OnNewSession, Replacement, Session, WeakSession};
 use crate::time::Latch;
 
 pub(crate) struct LastingRequest {
@@ -58,7 +59,30 @@ impl LastingRequest {
         is_lasting: bool,
         observer: Arc<dyn Observer>,
     ) -> Arc<LastingRequest> {
-        let lasting = Arc::new_cyclic(|me| LastingRequest {
+        let lasting = LastingRequest::unmade(session, spec, is_lasting, observer);
+        // Make the request now, because other threads may wait for it before it is started.
+        if let Some(first) = lasting.make(session) {
+            *lasting.stage.lock() = Stage::Made(first);
+        }
+        lasting
+    }
+
+    /// Makes a lasting request that waits for [`make_on`](LastingRequest::make_on) and is not made again after that.
+    pub(super) fn made_later(
+        session: &Session,
+        spec: RequestSpec,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<LastingRequest> {
+        LastingRequest::unmade(session, spec, false, observer)
+    }
+
+    fn unmade(
+        session: &Session,
+        spec: RequestSpec,
+        is_lasting: bool,
+        observer: Arc<dyn Observer>,
+    ) -> Arc<LastingRequest> {
+        Arc::new_cyclic(|me| LastingRequest {
             me: Weak::clone(me),
             session: session.downgrade(),
             spec,
@@ -66,12 +90,14 @@ impl LastingRequest {
             observer,
             stage: Mutex::new(Stage::Unmade),
             news: Mailbox::new(),
-        });
-        // Make the request now, because other threads may wait for it before it is started.
-        if let Some(first) = lasting.make(session) {
-            *lasting.stage.lock() = Stage::Made(first);
+        })
+    }
+
+    /// Makes the request on this session and starts it, unless it was withdrawn. The caller must hold no mutex.
+    pub(super) fn make_on(&self, core: &Arc<Core>) {
+        if let Some(me) = self.me.upgrade() {
+            self.install(&Request::new(Arc::clone(core), &self.spec, me));
         }
-        lasting
     }
 
     /// Starts the request now, or on the next session if there is none now. The caller must hold no mutex.
@@ -225,6 +251,14 @@ impl Observer for LastingRequest {
             }
             event => self.observer.post(event),
         }
+    }
+
+    fn has_steps(&self) -> bool {
+        self.observer.has_steps()
+    }
+
+    fn advance(&self) {
+        self.observer.advance();
     }
 
     fn has_callbacks(&self) -> bool {

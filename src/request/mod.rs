@@ -14,6 +14,7 @@
 mod claim;
 mod commit_fence;
 mod downgrade;
+mod in_turn;
 mod lasting;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use crate::time::{Filler, Latch, Moment};
 pub(crate) use claim::Claim;
 pub(crate) use commit_fence::CommitFence;
 pub(crate) use downgrade::Downgrade;
+pub(crate) use in_turn::in_turn;
 pub(crate) use lasting::LastingRequest;
 
 pub(crate) struct Request {
@@ -214,6 +216,14 @@ impl Request {
                 LockError::ended(Operation::LOCK, self.seat.name(), *reason)
             }
             Some(Ending::Withdrawn) | None => self.not_owner(operation),
+        }
+    }
+
+    /// Returns why the request does not hold the lock, even if nobody has noticed the loss yet.
+    pub(crate) fn loss_error(&self, operation: Operation) -> LockError {
+        match self.loss() {
+            Some(reason) => LockError::ended(operation, self.seat.name(), reason),
+            None => self.end_error(operation),
         }
     }
 

@@ -9,12 +9,17 @@
 //! jobs itself. If the pool has a thread, the jobs wait for that thread or for another submission, because the
 //! submitting thread may be one that must not block. This is the exception: they never run if the application's code
 //! blocks the pool's thread forever and nothing else is submitted.
+//!
+//! Wakers of tasks are the only jobs with a bound, because there may be as many as there are tasks:
+//! [`PROMPT_WAKERS`] of them run at once, and [`MAX_WAKERS`] if they block. Listeners and hooks need none: each has its
+//! own queue, so it occupies one thread at most.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -24,13 +29,25 @@ use super::timer::Timer;
 use crate::lock_order::{Mutex, MutexGuard, rank::POOL};
 use crate::logging;
 use crate::panics::contain;
-use crate::time::{Clock, Job, Priority, SystemClock};
+use crate::time::{Clock, Job, Moment, Priority, Repetition, SystemClock, wake};
 
 /// How long an idle thread waits for a job before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// The delay before the pool tries again to start a thread.
 const START_RETRY: Duration = Duration::from_millis(100);
+
+/// How many wakers run at once without delay.
+const PROMPT_WAKERS: usize = 64;
+
+/// How many wakers run at once at most. Beyond [`PROMPT_WAKERS`], another one begins whenever the longest waiting task has
+/// waited for [`WAKER_PATIENCE`].
+const MAX_WAKERS: usize = 256;
+
+const WAKER_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The pause between two log lines about slow wakers.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Pool {
     shared: Arc<Crew>,
@@ -61,6 +78,43 @@ struct Backlog {
     is_retry_set: bool,
     /// Whether threads end as soon as they have nothing to do.
     closed: bool,
+    wakers: Wakers,
+}
+
+/// The tasks to wake. While there are some, threads are at work on them.
+#[derive(Default)]
+struct Wakers {
+    waiting: VecDeque<(Moment, Waker)>,
+    /// The number of threads that wake tasks.
+    at_work: usize,
+    /// Whether the timer will check if another thread is needed.
+    is_check_set: bool,
+    /// Limits the log lines about slow wakers.
+    log: Repetition,
+}
+
+impl Wakers {
+    /// Counts the threads that begin to wake tasks now, and returns their number.
+    fn begin(&mut self, most: usize) -> usize {
+        let more = most.saturating_sub(self.at_work).min(self.waiting.len());
+        self.at_work += more;
+        more
+    }
+
+    /// Takes a task to wake. If there is none, the calling thread no longer counts as at work.
+    fn next(&mut self) -> Option<Waker> {
+        let next = self.waiting.pop_front().map(|(_, waker)| waker);
+        if next.is_none() {
+            self.at_work -= 1;
+        }
+        next
+    }
+
+    /// Returns whether the timer must be set to check.
+    fn needs_check(&mut self, most: usize) -> bool {
+        let may_need_more = !self.waiting.is_empty() && self.at_work >= most;
+        may_need_more && !mem::replace(&mut self.is_check_set, true)
+    }
 }
 
 impl Pool {
@@ -85,10 +139,37 @@ impl Pool {
         self.shared.wake_or_start(queue);
     }
 
+    /// Wakes tasks. Their wakers may block the calling thread, among others.
+    pub(crate) fn wake(&self, wakers: Vec<Waker>) {
+        let now = SystemClock.now();
+        let (more, needs_check) = {
+            let mut queue = self.shared.queue.lock();
+            // After the shutdown, no timer checks.
+            let most = if queue.closed { MAX_WAKERS } else { PROMPT_WAKERS };
+            let wakers_of_pool = &mut queue.wakers;
+            wakers_of_pool.waiting.extend(wakers.into_iter().map(|waker| (now, waker)));
+            (wakers_of_pool.begin(most), wakers_of_pool.needs_check(most))
+        };
+        if needs_check {
+            self.shared.set_check();
+        }
+        for _ in 1..more {
+            self.shared.submit_wake_up();
+        }
+        if more > 0 {
+            self.shared.wake_tasks();
+        }
+    }
+
     /// Ends the threads once the jobs submitted so far are done.
     pub(crate) fn shut_down(&self) {
         let mut queue = self.shared.queue.lock();
         queue.closed = true;
+        // From now on, no timer checks if tasks wait for too long.
+        for _ in 0..queue.wakers.begin(MAX_WAKERS) {
+            let shared = Arc::clone(&self.shared);
+            queue.jobs.push_back(Box::new(move || shared.wake_tasks()));
+        }
         self.shared.work.notify_all();
         // If an earlier start failed, the timer no longer retries it, so it is retried here.
         self.shared.wake_or_start(queue);
@@ -111,6 +192,59 @@ impl Crew {
         let shared = Arc::clone(self);
         if let Err(error) = (self.start)(Box::new(move || shared.run())) {
             self.start_failed(&error);
+        }
+    }
+
+    // ---- wakers
+
+    fn wake_tasks(&self) {
+        loop {
+            let Some(waker) = self.queue.lock().wakers.next() else { return };
+            wake(waker);
+        }
+    }
+
+    fn submit_wake_up(self: &Arc<Self>) {
+        let shared = Arc::clone(self);
+        self.submit(Box::new(move || shared.wake_tasks()));
+    }
+
+    fn submit(self: &Arc<Self>, job: Job) {
+        let mut queue = self.queue.lock();
+        queue.jobs.push_back(job);
+        self.wake_or_start(queue);
+    }
+
+    fn set_check(self: &Arc<Self>) {
+        let shared = Arc::clone(self);
+        let at = SystemClock.now().after(WAKER_PATIENCE);
+        self.timer.at(at, Box::new(move || shared.check_wakers()));
+    }
+
+    /// Starts another thread if tasks wait for too long.
+    fn check_wakers(self: &Arc<Self>) {
+        let now = SystemClock.now();
+        let (more, needs_check, line) = {
+            let mut queue = self.queue.lock();
+            let wakers = &mut queue.wakers;
+            wakers.is_check_set = false;
+            let is_late = |(since, _): &(Moment, Waker)| now.since(*since) >= WAKER_PATIENCE;
+            let is_late = wakers.waiting.front().is_some_and(is_late);
+            let most = if is_late { wakers.at_work + 1 } else { wakers.at_work };
+            let more = wakers.begin(most.min(MAX_WAKERS));
+            let is_news = is_late && !wakers.log.is_repeated(now, LOG_PAUSE);
+            let line = is_news.then(|| slow_wakers(wakers.at_work, wakers.waiting.len()));
+            (more, wakers.needs_check(PROMPT_WAKERS), line)
+        };
+        if needs_check {
+            self.set_check();
+        }
+        for _ in 0..more {
+            self.submit_wake_up();
+        }
+        // The timer's thread must not wait for the logger.
+        if let Some(line) = line {
+            self.submit(Box::new(move || logging::warn!("{line}")));
         }
     }
 
@@ -176,6 +310,13 @@ impl Crew {
     }
 }
 
+fn slow_wakers(at_work: usize, waiting: usize) -> String {
+    format!(
+        "the wakers of tasks are slow: {at_work} of at most {MAX_WAKERS} are at work, each on a thread, and {waiting} tasks \
+         wait to be woken"
+    )
+}
+
 fn start_thread(body: Job) -> io::Result<()> {
     thread::Builder::new().name("zk-lock-worker".to_owned()).spawn(body).map(drop)
 }
@@ -203,9 +344,13 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use crossbeam_channel::{Sender, bounded, unbounded};
+    use std::task::Wake;
+    use std::time::Instant;
 
-    use crate::tests::{begin, deadline, eventually, next};
+    use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+    use crate::lock_order::assert_none_held;
+    use crate::tests::{begin, deadline, eventually, logged_down_to, next};
 
     fn pool() -> Pool {
         begin();
@@ -278,6 +423,94 @@ mod tests {
         next(&finished);
         drop(release);
         shut_down(&pool);
+        all_end(&pool);
+    }
+
+    /// A waker that reports that it has begun, and waits until the channel is disconnected.
+    struct Blocks(Sender<()>, Receiver<()>);
+
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            assert_none_held();
+            let _ = self.0.send(());
+            let _ = self.1.recv();
+        }
+    }
+
+    /// Wakes this many tasks, each from a callback of its own. The wakers block until the sender is dropped. Each sends a
+    /// message to the receiver when it begins.
+    fn wake_blocking(pool: &Arc<Pool>, tasks: usize) -> (Sender<()>, Receiver<()>) {
+        let (release, blocked) = bounded::<()>(0);
+        let (began, at_work) = unbounded();
+        for _ in 0..tasks {
+            let waker = Waker::from(Arc::new(Blocks(began.clone(), blocked.clone())));
+            let of_job = Arc::clone(pool);
+            pool.submit(Priority::Callback, Box::new(move || of_job.wake(vec![waker])));
+        }
+        (release, at_work)
+    }
+
+    #[test]
+    fn wakers_that_block_occupy_a_bounded_number_of_threads() {
+        let pool = Arc::new(pool());
+        let tasks = MAX_WAKERS + 100;
+        let begun = Instant::now();
+        let (release, woken) = wake_blocking(&pool, tasks);
+        (0..PROMPT_WAKERS).for_each(|_| next(&woken));
+        // Each further one begins after a pause.
+        (0..3).for_each(|_| next(&woken));
+        assert!(begun.elapsed() >= 3 * WAKER_PATIENCE);
+        let at_work = |pool: &Pool| pool.shared.queue.lock().wakers.at_work;
+        let (began, elapsed) = (at_work(&pool), begun.elapsed().as_millis());
+        let later = usize::try_from(elapsed / WAKER_PATIENCE.as_millis()).unwrap();
+        assert!(began <= PROMPT_WAKERS + later, "{began} after {elapsed} ms");
+        // Besides these, some threads have run the callbacks.
+        assert!(pool.shared.queue.lock().threads < MAX_WAKERS);
+        // As if much time had passed.
+        let more = pool.shared.queue.lock().wakers.begin(MAX_WAKERS);
+        (0..more).for_each(|_| pool.shared.submit_wake_up());
+        (0..more).for_each(|_| next(&woken));
+        (0..3).for_each(|_| pool.shared.check_wakers());
+        assert_eq!(at_work(&pool), MAX_WAKERS);
+        drop(release);
+        (0..tasks - MAX_WAKERS).for_each(|_| next(&woken));
+        eventually("all tasks are woken", || at_work(&pool) == 0);
+        shut_down(&pool);
+        all_end(&pool);
+    }
+
+    #[test]
+    fn wakers_that_block_delay_no_callback_and_other_tasks_for_a_moment_only() {
+        let pool = Arc::new(pool());
+        let (release, at_work) = wake_blocking(&pool, PROMPT_WAKERS);
+        (0..PROMPT_WAKERS).for_each(|_| next(&at_work));
+        let lines = logged_down_to(log::Level::Warn, || {
+            let (done, finished) = unbounded();
+            let other = done.clone();
+            pool.submit(Priority::Callback, Box::new(move || other.send("a callback").unwrap()));
+            assert_eq!(next(&finished), "a callback");
+            let (second_release, second) = wake_blocking(&pool, 1);
+            next(&second);
+            drop((second_release, done));
+        });
+        // Another thread writes the line.
+        let expected = "the wakers of tasks are slow: 65 of at most 256 are at work";
+        assert!(lines.iter().all(|line| line.starts_with(expected)), "{lines:?}");
+        drop(release);
+        shut_down(&pool);
+        all_end(&pool);
+    }
+
+    #[test]
+    fn all_tasks_are_woken_even_if_their_wakers_block_when_the_pool_is_shut_down() {
+        let pool = Arc::new(pool());
+        let (release, woken) = wake_blocking(&pool, MAX_WAKERS - 10);
+        (0..PROMPT_WAKERS).for_each(|_| next(&woken));
+        shut_down(&pool);
+        (PROMPT_WAKERS..MAX_WAKERS - 10).for_each(|_| next(&woken));
+        let (second_release, woken) = wake_blocking(&pool, 10);
+        (0..10).for_each(|_| next(&woken));
+        drop((release, second_release));
         all_end(&pool);
     }
 

@@ -14,6 +14,15 @@ pub(crate) trait Observer: Send + Sync {
     /// other code.
     fn post(&self, event: &RequestEvent);
 
+    /// Returns whether a posted event waits for [`advance`](Observer::advance).
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    /// Takes the library's own next steps after the posted events. Called outside every mutex, on any thread, soon after
+    /// the events. So this must neither block nor call the application.
+    fn advance(&self) {}
+
     /// Returns whether a posted event waits for [`deliver`](Observer::deliver).
     fn has_callbacks(&self) -> bool {
         false

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 
 use super::pool::{Pool, run_guarded};
 use super::timer::Timer;
 use crate::error::{LockError, Result};
 use crate::process::Process;
-use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wait_by};
+use crate::time::{Clock, Job, Latch, Moment, Priority, Runtime, SystemClock, wait_by, wake};
 
 /// A runtime with one timer thread, and more threads while something may block.
 ///
@@ -37,6 +38,13 @@ impl Runtime for Threads {
         match self.process.is_current() {
             true => self.pool.submit(priority, job),
             false => run_guarded(job),
+        }
+    }
+
+    fn wake(&self, wakers: Vec<Waker>) {
+        match self.process.is_current() {
+            true => self.pool.wake(wakers),
+            false => wakers.into_iter().for_each(wake),
         }
     }
 

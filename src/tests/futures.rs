@@ -3,6 +3,7 @@
 mod at_random;
 mod ends;
 mod kinds;
+mod late;
 mod losses;
 mod steps;
 mod wakers;

@@ -149,7 +149,8 @@ impl Latch {
 /// Parks the calling thread until one of the latches is set, or `park` returns `false`. Returns whether one of them is
 /// set.
 ///
-/// `park` may return early, because other code may unpark the thread, too.
+/// `park` may return early, because other code may unpark the thread, too. Such an unpark token is not ours: it may be
+/// the only sign that wakes an executor on this thread. So the thread has a token again when this returns.
 pub(crate) fn park_until_set(latches: &[&Latch], mut park: impl FnMut() -> bool) -> bool {
     let is_one_set = || latches.iter().any(|latch| latch.is_set());
     if is_one_set() {
@@ -165,7 +166,8 @@ pub(crate) fn park_until_set(latches: &[&Latch], mut park: impl FnMut() -> bool)
     true
 }
 
-/// The registration of the calling thread with some latches.
+/// The registration of the calling thread with some latches. Dropping it gives back the unpark token that a `park` may
+/// have taken from other code on this thread.
 struct Waiting<'a> {
     latches: &'a [&'a Latch],
 }
@@ -181,10 +183,11 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let this = thread::current().id();
+        let this = thread::current();
         for latch in self.latches {
-            latch.change_threads(|waiting| waiting.retain(|thread| thread.id() != this));
+            latch.change_threads(|waiting| waiting.retain(|thread| thread.id() != this.id()));
         }
+        this.unpark();
     }
 }
 
@@ -201,6 +204,8 @@ impl Latch {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::tests::{eventually, in_background, next};
 
@@ -293,5 +298,19 @@ mod tests {
         };
         assert!(!park_until_set(&[setter.latch()], unpark));
         assert_eq!(unparked, 3);
+    }
+
+    #[test]
+    fn wait_leaves_the_thread_the_token_that_it_takes() {
+        let setter = Setter::new();
+        thread::current().unpark();
+        let park = || {
+            thread::park();
+            false
+        };
+        assert!(!park_until_set(&[setter.latch()], park));
+        let (long, begun) = (Duration::from_secs(20), Instant::now());
+        thread::park_timeout(long);
+        assert!(begun.elapsed() < long);
     }
 }

@@ -11,6 +11,6 @@ pub(crate) use zookeeper_connection::support::{Outage, Repetition};
 pub(crate) use zookeeper_connection::{Clock, MAX_SLEEP, SystemClock};
 
 pub(crate) use self::latch::{Latch, Setter};
-pub(crate) use self::runtime::{Job, Priority, Runtime, submit_wake_up, wait_by, wake_tasks};
+pub(crate) use self::runtime::{Job, Priority, Runtime, submit_wake_up, wait_by, wake, wake_tasks};
 pub(crate) use self::slot::{Filler, Slot};
 pub(crate) use self::tasks::until;

@@ -60,6 +60,15 @@ pub(crate) trait Runtime: Send + Sync + fmt::Debug {
     /// [`shut_down`](Runtime::shut_down).
     fn submit(&self, priority: Priority, job: Job);
 
+    /// Wakes tasks. Called on a callback thread. A waker may block, and must not hold up the others.
+    fn wake(&self, mut wakers: Vec<Waker>) {
+        let last = wakers.pop();
+        for waker in wakers {
+            self.submit(Priority::Callback, Box::new(move || wake(waker)));
+        }
+        last.into_iter().for_each(wake);
+    }
+
     /// Runs a job at `moment` or soon after. The job must be short, and must not block.
     fn at(&self, moment: Moment, job: Job);
 
@@ -112,16 +121,10 @@ pub(crate) fn wait_by(clock: &dyn Clock, latches: &[&Latch], deadline: Option<Mo
 }
 
 /// Wakes the tasks that wait for these latches. Skips latches that are not set. Called on a callback thread.
-///
-/// A waker may block, so each waker but the last gets its own callback thread.
 pub(crate) fn wake_tasks<'a>(runtime: &dyn Runtime, latches: impl IntoIterator<Item = &'a Latch>) {
-    let mut wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
-    let last = wakers.pop();
-    for waker in wakers {
-        runtime.submit(Priority::Callback, Box::new(move || wake(waker)));
-    }
-    if let Some(last) = last {
-        wake(last);
+    let wakers: Vec<Waker> = latches.into_iter().flat_map(Latch::take_wakers).collect();
+    if !wakers.is_empty() {
+        runtime.wake(wakers);
     }
 }
 
@@ -133,7 +136,8 @@ pub(crate) fn submit_wake_up(runtime: &Arc<dyn Runtime>, latch: &Latch) {
     }
 }
 
-fn wake(waker: Waker) {
+/// Wakes a task. A panic of the waker is only logged.
+pub(crate) fn wake(waker: Waker) {
     if let Err(message) = contain(|| waker.wake()) {
         logging::error!("the waker of a future panicked: {message}");
     }

@@ -50,7 +50,7 @@ use crate::sasl::SaslDigest;
 use crate::sasl::{Authenticator, Mechanism};
 use crate::servers::Servers;
 use crate::shared::{ContactState, Io, PollHandle, Shared};
-use crate::support::{lock_order, logging, new_guid};
+use crate::support::{keeping_unpark_token, lock_order, logging, new_guid};
 use crate::tick::Ticks;
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
@@ -508,7 +508,7 @@ impl Connection {
         // The I/O thread cannot wait for its own end.
         if !driver::is_io_thread() && self.shared.is_in_its_process() {
             let longest = self.granted().session_timeout.max(self.max_close) + CLOSE_MARGIN;
-            let _ = self.shared.ended.recv_timeout(longest);
+            let _ = keeping_unpark_token(|| self.shared.ended.recv_timeout(longest));
         }
     }
 }
@@ -517,7 +517,7 @@ impl Verbs for Connection {
     fn make(&self, call: Call) -> ZkResult<Reply> {
         let (sender, outcome) = bounded(1);
         self.submit(call, Done::new(move |result| drop(sender.send(result))));
-        outcome.recv().unwrap_or(Err(ZkError::ConnectionLoss))
+        keeping_unpark_token(|| outcome.recv()).unwrap_or(Err(ZkError::ConnectionLoss))
     }
 }
 
@@ -556,11 +556,13 @@ fn await_either<T>(
     cancelled: &Receiver<Infallible>,
 ) -> Option<T> {
     let deadline = deadline.map_or_else(never, at);
-    select! {
-        recv(awaited) -> value => value.ok(),
-        recv(cancelled) -> _ => awaited.try_recv().ok(),
-        recv(deadline) -> _ => awaited.try_recv().ok(),
-    }
+    keeping_unpark_token(|| {
+        select! {
+            recv(awaited) -> value => value.ok(),
+            recv(cancelled) -> _ => awaited.try_recv().ok(),
+            recv(deadline) -> _ => awaited.try_recv().ok(),
+        }
+    })
 }
 
 fn is_disconnected(channel: &Receiver<Infallible>) -> bool {

@@ -29,6 +29,7 @@ use self::state::{CohortShared, Tally};
 pub(crate) use self::turns::Grant;
 use self::turns::{Departure, Entry, KeepTimer, Left, Turn, Work};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
+use crate::locks::blocking_lock::retry_lasting;
 use crate::locks::cohort_options::CohortOptions;
 use crate::locks::locking::{self, Release, Released};
 use crate::process::Process;
@@ -84,6 +85,10 @@ impl Cohort {
     }
 
     pub(crate) fn lock(self: &Arc<Self>, wait: &Wait) -> Result<Option<Grant>> {
+        retry_lasting(self.session(), || self.lock_once(wait))
+    }
+
+    fn lock_once(self: &Arc<Self>, wait: &Wait) -> Result<Option<Grant>> {
         check_process(self.process, Operation::LOCK, &self.dir)?;
         if wait.is_cancelled() {
             return Err(self.cancelled());
@@ -104,14 +109,14 @@ impl Cohort {
         entry
     }
 
-    fn wait(&self, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
+    fn wait(self: &Arc<Self>, wait: &Wait, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         let core = self.session().core();
         ticket.turn.await_hand_over();
         match wait.wait_for(&**core.runtime(), &[ticket.turn.outcome.latch()]) {
             Waited::Set => self.outcome(ticket),
             // If the lock has just been granted, dropping the ticket releases it.
             Waited::Cancelled => Err(self.cancelled()),
-            Waited::TimedOut => Ok(ticket.give_up()),
+            Waited::TimedOut => ticket.give_up().map(|grant| self.owned(grant)).transpose(),
         }
     }
 
@@ -126,7 +131,7 @@ impl Cohort {
                 core.wait(&[outcome.latch()], None);
                 self.outcome(ticket)
             }
-            Ok(Some(_)) => Ok(ticket.leave(locking::leave)),
+            Ok(Some(_)) => ticket.leave(locking::leave).map(|grant| self.owned(grant)).transpose(),
             Ok(None) => Err(self.closed()),
             // The outcome is the lock, which was granted before the request ended, or the error that ended the request.
             Err(_) if outcome.latch().is_set() => self.outcome(ticket),
@@ -134,10 +139,21 @@ impl Cohort {
         }
     }
 
-    fn outcome(&self, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
+    fn outcome(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         // Cannot be `None`: a waiter is dropped without an outcome only if its thread has left.
         let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
-        outcome.map(Some)
+        self.owned(outcome?).map(Some)
+    }
+
+    /// Returns the grant if it holds the lock at this moment. A thread may learn late of its grant, and the lock may be
+    /// lost by then.
+    fn owned(self: &Arc<Self>, grant: Grant) -> Result<Grant> {
+        if grant.request.holds_lease() {
+            return Ok(grant);
+        }
+        let error = grant.request.loss_error(Operation::LOCK);
+        self.release(&grant);
+        Err(error)
     }
 
     /// Hands the lock over, keeps it, or releases it to other processes. In the last case, waits until the

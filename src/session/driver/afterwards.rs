@@ -66,6 +66,8 @@ impl Core {
     pub(super) fn complete(self: &Arc<Self>, afterwards: Afterwards) {
         let Afterwards { mut tasks, finish, dropped } = afterwards;
         self.deliver_events();
+        // A step may lead to others. The mailbox takes them one after the other, so the stack does not grow.
+        self.steps.deliver(|seat| seat.observer.advance());
         tasks.sort_by_key(Task::turn);
         tasks.into_iter().for_each(|task| self.carry_out(task));
         self.shut_down_if(finish);

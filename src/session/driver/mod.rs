@@ -65,6 +65,8 @@ pub(crate) struct Core {
     driver: Mutex<ENGINE, Driver>,
     /// The calls on their way to the client.
     outbox: Mailbox<Outgoing>,
+    /// The requests whose observers have steps to take.
+    steps: Mailbox<Arc<Seat>>,
     /// The deletions that the session did not make before it ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,

@@ -83,6 +83,7 @@ impl Core {
                 finish: Some(finish),
             }),
             outbox: Mailbox::new(),
+            steps: Mailbox::new(),
             orphans: Mutex::new(Orphans::Kept(Vec::new())),
             events: OnceLock::new(),
             ended,

@@ -181,7 +181,7 @@ impl Driver {
     /// Handles an event of the engine: updates the seat, and passes the event on to the observer, the hook and the log.
     pub(super) fn take_event(&mut self, core: &Arc<Core>, event: Event, afterwards: &mut Afterwards) {
         let seat = match &event {
-            Event::Request(id, event) => match self.take_event_of_request(*id, event, afterwards) {
+            Event::Request(id, event) => match self.take_event_of_request(core, *id, event, afterwards) {
                 Some(seat) => Some(seat),
                 None => return,
             },
@@ -195,6 +195,7 @@ impl Driver {
 
     fn take_event_of_request(
         &mut self,
+        core: &Core,
         id: ParticipantId,
         event: &RequestEvent,
         afterwards: &mut Afterwards,
@@ -218,6 +219,9 @@ impl Driver {
             return Some(seat);
         }
         seat.observer.post(event);
+        if seat.observer.has_steps() {
+            core.steps.post(Arc::clone(&seat));
+        }
         // The thread that withdraws a request calls the callbacks itself.
         let is_withdrawn = matches!(event, RequestEvent::Ended { how: Ending::Withdrawn, .. });
         if !is_withdrawn && seat.observer.has_callbacks() {

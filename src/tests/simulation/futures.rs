@@ -218,6 +218,11 @@ impl User {
                 if let Some(is_ready) = is_ready.take() {
                     let _ = signal.is_ready.set(Mutex::new(is_ready));
                 }
+                let is_kept = self.world.in_trouble() && self.world.state().application.one_in(8);
+                if is_kept {
+                    saw("future-kept-without-polls");
+                    pause(Pause::Time(self.some_time_from_now()));
+                }
                 let moves = self.world.in_trouble() && self.world.state().application.one_in(4);
                 if moves {
                     saw("task-moves");

@@ -192,7 +192,7 @@ impl User {
                 Some(locking) => {
                     let of_closer = Arc::clone(&lock);
                     self.close_while_a_task_waits(&closed, move || of_closer.close());
-                    self.run_task(locking, Some(is_set(&closed))).transpose()
+                    self.run_task(self.owning(locking), Some(is_set(&closed))).transpose()
                 }
                 None => lock.lock().map(Some),
             },
@@ -363,6 +363,22 @@ impl User {
                 session.close();
             }
         });
+    }
+
+    /// Checks that the outcome of a future is an owner when the future completes, however late that is.
+    fn owning(
+        &self,
+        locking: Pin<Box<dyn Future<Output = Result<Guard>> + Send>>,
+    ) -> impl Future<Output = Result<Guard>> + Send + 'static {
+        let world = Arc::clone(&self.world);
+        async move {
+            let outcome = locking.await;
+            let is_owner = |guard: &Guard| guard.guards().iter().all(|guard| guard.is_owner());
+            if !outcome.as_ref().map_or(true, is_owner) {
+                world.fail("a future returns a guard that is not the owner");
+            }
+            outcome
+        }
     }
 
     fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) {
