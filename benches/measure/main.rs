@@ -75,8 +75,6 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    // Writes the log lines that RUST_LOG asks for.
-    env_logger::builder().format_timestamp_micros().parse_default_env().init();
     // Cargo passes `--bench` to every benchmark.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -91,6 +89,8 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
+    // Writes the log lines that RUST_LOG asks for. A child that holds a lock has a logger of its own.
+    env_logger::builder().format_timestamp_micros().parse_default_env().init();
     let (options, sections): (Vec<&str>, Vec<&str>) =
         arguments.iter().partition(|argument| argument.starts_with('-'));
     let unknown = options.iter().find(|option| **option != "--quick");
