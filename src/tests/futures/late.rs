@@ -14,6 +14,9 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Longer than the time from an acquisition until the owner watches its znode.
 const UNTIL_WATCHED: Duration = Duration::from_millis(500);
 
+/// The future of any lock. Its guard is dropped at once.
+type Acquiring<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
+
 /// How a lock may be lost before the wait for it is collected.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
@@ -98,7 +101,7 @@ fn lock_that_is_lost_before_its_future_is_polled_again_is_an_error() {
     for how in LOST {
         let locks = Locks::new();
         let (exclusive, shared, semaphore) = (locks.exclusive(), locks.shared(), locks.semaphore());
-        let mut futures: [(&str, Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>); 3] = [
+        let mut futures: [(&str, Acquiring<'_>); 3] = [
             ("lock", Box::pin(async { exclusive.lock_async().await.map(drop) })),
             ("read", Box::pin(async { shared.read_async().await.map(drop) })),
             ("acquire", Box::pin(async { semaphore.acquire_async().await.map(drop) })),

@@ -139,7 +139,9 @@ fn server_that_shows_a_request_that_is_gone_is_named_and_has_to_be_wiped() {
     let ended = doctor(&all, &["/lock"]);
     assert!(ended.out.contains(", the queue on each server") && !ended.out.contains("diverged"), "{ended:?}");
 
-    ensemble.diverge(follower, || drop(guard.unlock().unwrap()));
+    ensemble.diverge(follower, || {
+        guard.unlock().unwrap();
+    });
     let still_shown = format!("{diverged} still shows");
     for revoke in [&["revoke", "/lock"][..], &["revoke", "--force-after", "0s", "/lock"]] {
         let ended = run(command(&diverged, revoke));
