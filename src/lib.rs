@@ -59,7 +59,8 @@
 //! says when a wait ends: at a deadline, or when another thread cancels a [`CancelToken`].
 //!
 //! # When a call fails
-//! A call that fails returns a [`LockError`]. Its [kind](ErrorKind) says what to do: retry, reconnect, or give up.
+//! A call that fails returns a [`LockError`]. Its [kind](ErrorKind) says what to do: retry, lock again, reconnect, or
+//! give up.
 //!
 //! ```no_run
 //! use std::{thread, time::Duration};
@@ -75,7 +76,7 @@
 //!             Err(error) => error,
 //!         };
 //!         match error.kind() {
-//!             ErrorKind::Retry => thread::sleep(Duration::from_secs(1)),
+//!             ErrorKind::Retry | ErrorKind::LockAgain => thread::sleep(Duration::from_secs(1)),
 //!             ErrorKind::Reconnect => {
 //!                 let builder = Session::builder(servers).session_timeout(SESSION_TIMEOUT);
 //!                 *session = builder.wait_for_server(Wait::forever()).connect()?;
@@ -95,8 +96,8 @@
 //! |---|---|---|
 //! | connection lost, and restored in time | remains the owner | keeps waiting |
 //! | no contact until the lease ends | [`LeaseExpired`](LossReason::LeaseExpired) | keeps waiting |
-//! | session lost | [`SessionExpired`](LossReason::SessionExpired) | [`SessionLost`](ErrorReason::SessionLost) |
-//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`RequestDeleted`](ErrorReason::RequestDeleted) |
+//! | session lost | [`SessionLost`](LossReason::SessionLost) | [`SessionLost`](ErrorReason::SessionLost) |
+//! | another client deletes the znode | [`NodeDeleted`](LossReason::NodeDeleted) | [`NodeDeleted`](ErrorReason::NodeDeleted) |
 //! | held for longer than its limit | [`HeldTooLong`](LossReason::HeldTooLong) | – |
 //!
 //! If the owner's process is killed, the next request in the queue acquires the lock [once the servers have ended the

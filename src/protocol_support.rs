@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Acl, Ask, Call, CreateMode, Stat};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
 use crate::lock_options::LockOptions;
 use crate::logging;
 use crate::operation::ZooKeeperOperation;
@@ -189,13 +189,13 @@ impl ProtocolSupport {
         self.retry(Operation::CREATE, &path, || {
             let core = self.session.core();
             match self.create_below_parents(&core, &path, || Call::create(&path, data, acl, mode)) {
-                Err(ZkError::NodeExists) if mode == CreateMode::Ephemeral => check_is_own(&core, &path),
-                Ok(()) | Err(ZkError::NodeExists) => Ok(()),
-                Err(ZkError::NoNode) => {
+                Err((_, ZkError::NodeExists)) if mode == CreateMode::Ephemeral => check_is_own(&core, &path),
+                Ok(()) | Err((_, ZkError::NodeExists)) => Ok(()),
+                Err((_, ZkError::NoNode)) => {
                     let chroot = core.client().chroot();
                     Err(LockError::no_chroot(Operation::CREATE, &path, chroot.as_deref()))
                 }
-                Err(error) => Err(core.failure(Operation::CREATE, &path, error)),
+                Err((path, error)) => Err(core.failure(Operation::CREATE, &path, error)),
             }
         })
     }
@@ -204,19 +204,20 @@ impl ProtocolSupport {
     /// this starts again, as joining a queue does.
     ///
     /// # Errors
-    /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of a call.
+    /// `NoNode` if not even the root exists, because the chroot is missing; otherwise the error of a call. In either
+    /// case with the znode that could not be created.
     fn create_below_parents(
         &self,
         core: &Arc<Core>,
         path: &ZNodePath,
         create: impl Fn() -> Ask<(String, Option<Stat>)>,
-    ) -> ZkResult<()> {
+    ) -> std::result::Result<(), (ZNodePath, ZkError)> {
         loop {
             match (core.ask(create()), path.parent()) {
                 (Err(ZkError::NoNode), Some(parent)) => {
                     core.ensure_path(&parent, self.options.shared_acl(), CreateMode::Persistent)?;
                 }
-                (created, _) => return created.map(drop),
+                (created, _) => return created.map(drop).map_err(|error| (path.clone(), error)),
             }
         }
     }

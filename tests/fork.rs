@@ -224,7 +224,7 @@ fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
         let before = direct.calls();
         let (waiting, losing, ending) = &mut *waiting.borrow_mut();
         drop_copy(&waiting[0]);
-        let is_lost = |outcome: Poll<Result<_, LockError>>| matches!(outcome, Poll::Ready(Err(error)) if matches!(error.reason(), ErrorReason::SessionLost(_)));
+        let is_lost = |outcome: Poll<Result<_, LockError>>| matches!(outcome, Poll::Ready(Err(error)) if matches!(error.reason(), ErrorReason::SessionLost));
         assert!(is_lost(poll(&mut waiting[1])));
         assert!(futures().into_iter().all(|mut future| is_lost(poll(&mut future))));
         assert!(poll(losing).is_ready() && poll(ending).is_ready());
@@ -325,7 +325,7 @@ fn token_of_a_child(token: &CancelToken) {
 
 fn owns_nothing(guard: &LockGuard) {
     assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
-    assert_eq!(guard.loss(), Some(LossReason::SessionExpired));
+    assert_eq!(guard.loss(), Some(LossReason::SessionLost));
     // Guards that are held together share the channel.
     let _ = guard.lost().recv();
     assert!(guard.lost().recv().is_err() && guard.revocation().is_empty());
@@ -392,7 +392,7 @@ fn of_a_cohort(session: &Session) {
         let wait = Duration::from_secs(60);
         assert!(is_lost(cohort.lock()) && is_lost(cohort.try_lock()) && is_lost(cohort.try_lock_for(wait)));
         assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
-        assert_eq!(guard.loss(), Some(LossReason::SessionExpired));
+        assert_eq!(guard.loss(), Some(LossReason::SessionLost));
         assert!(guard.lost().recv().is_ok() && guard.revocation().is_empty());
         assert!(is_lost(guard.commit(|changes| changes.check("/a"))) && is_lost(guard.fencing_token()));
         drop((guard.id(), format!("{cohort:?} {guard:?}")));
@@ -485,7 +485,7 @@ fn of_what_retries(session: &Session) {
 }
 
 fn is_lost<T>(outcome: Result<T, LockError>) -> bool {
-    outcome.is_err_and(|error| matches!(error.reason(), ErrorReason::SessionLost(_)))
+    outcome.is_err_and(|error| matches!(error.reason(), ErrorReason::SessionLost))
 }
 
 /// A client that makes its calls on the thread that submits them.

@@ -353,7 +353,7 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
         clients.recv().unwrap().expire();
         let [ended, acquired] = waiters;
         assert!(
-            matches!(ended.join().unwrap(), Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost(_)))
+            matches!(ended.join().unwrap(), Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost))
         );
         server.delete(&ahead);
         let guard = acquired.join().unwrap().unwrap();
@@ -413,7 +413,7 @@ fn logger_that_blocks_the_thread_whose_call_is_refused_does_not_hold_up_the_end_
         });
         let releasing = thread::spawn(move || drop(guard));
         let ended = waiter.join().unwrap();
-        assert!(matches!(ended, Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost(_))));
+        assert!(matches!(ended, Err(ref error) if matches!(error.reason(), ErrorReason::SessionLost)));
         is_blocked.recv().unwrap();
         drop(release);
         releasing.join().unwrap();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use log::{LevelFilter, Log, Metadata, Record};
 use zookeeper_connection::support::logging;
-use zookeeper_recipes_lock::{BlockingWriteLock, LockError, Session, SessionState};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, LockError, Session, SessionState};
 
 const TIMEOUT: Duration = Duration::from_secs(6);
 const CREDENTIAL: &str = "user:secret-8d1c2f";
@@ -268,6 +268,59 @@ fn credentials_are_never_shown() {
     assert_unseen(PASSWORD);
 }
 
+/// What people put into the wrong place.
+const MISTYPED: &str = "secret-5f0e1d";
+
+#[test]
+fn secrets_in_the_wrong_place_are_never_shown() {
+    log_everything();
+    let connect_strings = [
+        "user:{}@host:2181",
+        "zk://user:{}@host:2181/app",
+        "user:p/{}@host:2181",
+        "digest:user:{}",
+        "user:{}",
+        "host:2181,user:{}",
+        "host:2181;user:{}",
+        "host:2181/app,digest:user:{}",
+        "host:2181 user:{}",
+        "[{}",
+        "{}://host",
+    ];
+    let of_credentials: [(&str, &str); 4] =
+        [("digest", "{}"), ("user:{}", "digest"), ("", "user:{}"), ("digest:user:{}", "")];
+    let fill = |text: &str| text.replace("{}", MISTYPED);
+    let builders = connect_strings.iter().map(|text| Session::builder(fill(text)));
+    let with_credentials = of_credentials
+        .iter()
+        .map(|(scheme, credential)| Session::builder("localhost").auth(fill(scheme), fill(credential)));
+    for builder in builders.chain(with_credentials) {
+        see_debug(&builder);
+        let error = builder.check().unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{error}");
+        see_error(&error);
+        see_error(&builder.connect().unwrap_err());
+    }
+    assert_seen("it has an '@'");
+    assert_unseen(MISTYPED.as_bytes());
+}
+
+#[cfg(feature = "sasl")]
+#[test]
+fn password_of_sasl_is_never_shown() {
+    log_everything();
+    for (user, password) in
+        [(format!("app:{MISTYPED}"), String::new()), ("app".to_owned(), MISTYPED.to_owned())]
+    {
+        // Nothing listens there.
+        let builder = Session::builder("127.0.0.1:1").session_timeout(Duration::from_millis(200));
+        let builder = builder.sasl_digest(user, password);
+        see_debug(&builder);
+        see_error(&builder.connect().unwrap_err());
+    }
+    assert_unseen(MISTYPED.as_bytes());
+}
+
 #[cfg(feature = "tls")]
 mod tls {
     use std::path::Path;
@@ -349,6 +402,9 @@ mod tls {
         for key in [&other_key, &damaged_key, &no_key, &ca] {
             see_error(&connect(&server, key).unwrap_err());
         }
+        // The contents of the key are given instead of the name of its file.
+        let contents = ours.key.serialize_pem();
+        see_error(&connect(&server, Path::new(&contents)).unwrap_err());
         // This server does not use TLS.
         see_error(&connect(&Server::start(), &key).unwrap_err());
 

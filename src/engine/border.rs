@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::life::SessionEnd;
 use crate::client::{Acl, Call, CreateMode, Reply};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, ZkError, ZkResult};
 use crate::recipe::access::Access;
@@ -101,7 +102,7 @@ pub(crate) enum Effect {
     /// for it.
     Answered(ParticipantId, ZkResult<Reply>),
     /// End this tracker, because the session has ended.
-    Untracked(ParticipantId, LossReason),
+    Untracked(ParticipantId, SessionEnd),
     /// Call [`Engine::complete_end`](super::Engine::complete_end), which notifies the participants of the end.
     Ending,
     /// Close the client: nothing is left to do.
@@ -137,7 +138,7 @@ pub(crate) enum Event {
     /// Contact is lost, but the session may still live.
     Suspended,
     /// The session has ended, and with it everything that lives on it.
-    SessionEnded(LossReason),
+    SessionEnded(SessionEnd),
     /// Another session replaces one that was lost. The engine never reports this, because it has only one session.
     SessionReplaced,
     Request(ParticipantId, RequestEvent),

@@ -10,13 +10,12 @@ use super::alarms::Alarms;
 use super::border::{CallId, Effect, Event, ParticipantId, Settings};
 use super::calls::Calls;
 use super::lease::Lease;
-use super::life::{Contact, Life};
+use super::life::{Contact, Life, SessionEnd};
 use super::listings::Listings;
 use super::own::OwnQueues;
 use super::proof::Proof;
 use super::sweep::Sweeps;
 use super::watchers::Watchers;
-use crate::error::LossReason;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
@@ -150,14 +149,14 @@ impl Commons {
         matches!(self.contact, Contact::Present | Contact::Regained)
     }
 
-    pub(super) fn end_reason(&self) -> Option<LossReason> {
+    pub(super) fn end_reason(&self) -> Option<SessionEnd> {
         self.life.end_reason()
     }
 
     /// Returns whether the server may keep the session and its znodes after the session has ended in this
     /// process.
     pub(super) fn server_may_keep_session(&self) -> bool {
-        self.end_reason() != Some(LossReason::SessionExpired) && !self.settings.owns_session
+        self.end_reason() != Some(SessionEnd::Expired) && !self.settings.owns_session
     }
 
     /// Returns whether nothing more can be deleted on this session.
@@ -185,13 +184,13 @@ impl Commons {
     pub(super) fn give_up_if_silent(&mut self) {
         match self.life {
             Life::Open if matches!(self.contact, Contact::NotYet { .. }) => {}
-            Life::Open if self.lease.given_up_at() <= self.now => self.end(LossReason::LeaseExpired),
+            Life::Open if self.lease.given_up_at() <= self.now => self.end(SessionEnd::Silent),
             _ => {}
         }
     }
 
     /// Ends the session, and every lease with it. [`Engine::complete_end`](super::Engine::complete_end) follows.
-    pub(super) fn end(&mut self, reason: LossReason) {
+    pub(super) fn end(&mut self, reason: SessionEnd) {
         match self.life {
             Life::Open => {
                 self.life = Life::Ending(reason);
@@ -202,7 +201,7 @@ impl Commons {
                 self.effects.push_back(Effect::Ending);
             }
             // The server has deleted all znodes of the session.
-            Life::Lingering(..) if reason == LossReason::SessionExpired => self.finish(),
+            Life::Lingering(..) if reason == SessionEnd::Expired => self.finish(),
             Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
         }
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::Engine;
 use super::ahead::ZNodeChange;
 use super::border::{Event, ParticipantId, RequestEvent};
+use super::life::SessionEnd;
 use super::life::{Contact, Life};
 use super::proof::Proof;
 use crate::client::{ClientEvent, Granted};
-use crate::error::{LossReason, ZkError};
+use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
 
@@ -23,7 +24,7 @@ impl Engine {
             ClientEvent::TakenUp { session_timeout } => self.handle_taken_up(at, session_timeout),
             ClientEvent::PingAnswered { sent } => commons.lease.on_ping_answered(sent, commons.now),
             ClientEvent::Disconnected => self.handle_disconnected(at),
-            ClientEvent::SessionLost => commons.end(LossReason::SessionExpired),
+            ClientEvent::SessionLost => commons.end(SessionEnd::Expired),
             ClientEvent::NodeChanged { path, is_deleted } => {
                 if is_deleted {
                     commons.calls.budget.remove(&path);
@@ -97,7 +98,7 @@ impl Engine {
     // ---- the end
 
     /// Ends the session, and every lease with it. [`Engine::complete_end`] follows.
-    pub(crate) fn end(&mut self, reason: LossReason) {
+    pub(crate) fn end(&mut self, reason: SessionEnd) {
         self.commons.end(reason);
     }
 

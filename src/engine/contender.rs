@@ -32,6 +32,7 @@ use super::ahead::Ahead;
 use super::border::{Event, Failure, ParticipantId, Place, RequestEvent, RequestSpec};
 use super::commons::Commons;
 use super::lease::ConnectionNumber;
+use super::life::SessionEnd;
 use super::listing::Listing;
 use super::parents::MissingParents;
 use crate::error::{LossReason, Operation, ZkError};
@@ -77,6 +78,9 @@ pub(super) struct Contender {
     pub(super) since: Moment,
     /// The number of requests ahead in the first listing, counted only if an observer wants to know.
     pub(super) number_ahead: Option<usize>,
+    /// The last refusal by a server for now, such as a used-up quota, unless the request has got an answer since. While
+    /// there is one, the request does not know whether the lock is free.
+    pub(super) refusal: Option<Failure>,
     /// The number of replies in a row that could not be read.
     pub(super) unreadable: u8,
 }
@@ -192,7 +196,7 @@ impl Next {
     }
 
     pub(super) fn fail(failure: Failure) -> Next {
-        Next::End(Loss { reason: LossReason::Refused, failure: Some(failure) })
+        Next::End(Loss { reason: LossReason::Failed, failure: Some(failure) })
     }
 }
 
@@ -211,6 +215,7 @@ impl Contender {
             has_reconnected: false,
             since,
             number_ahead: None,
+            refusal: None,
             unreadable: 0,
         }
     }
@@ -267,7 +272,7 @@ impl Contender {
         commons.give_up_if_silent();
         match commons.lease.ended_at(self.id, commons.now) {
             Some(ended) => self.lose_hold(commons, ended),
-            None => Next::lose(commons.end_reason().unwrap_or(LossReason::NodeDeleted)),
+            None => Next::lose(commons.end_reason().map_or(LossReason::NodeDeleted, LossReason::from)),
         }
     }
 
@@ -276,7 +281,9 @@ impl Contender {
         Next::lose(match commons.lease.has_reached_limit(self.id, ended) {
             true => LossReason::HeldTooLong,
             // The end of the session also ends the lease, before the request is notified.
-            false => commons.end_reason().unwrap_or(LossReason::LeaseExpired),
+            false if self.is_owner() => SessionEnd::loss_of_hold(commons.end_reason()),
+            // A waiter has no lease of its own.
+            false => commons.end_reason().map_or(LossReason::LeaseExpired, LossReason::from),
         })
     }
 
@@ -296,10 +303,21 @@ impl Contender {
             error if !error.is_transient() && !self.tolerates(error) => {
                 return Next::fail(Failure::Call { operation, path: path.clone(), error });
             }
-            _ if commons.in_contact() => commons.alarms.set(self.id, commons.now.after(retry)),
-            _ => {}
+            _ => {
+                self.note_refusal(&Failure::Call { operation, path: path.clone(), error });
+                if commons.in_contact() {
+                    commons.alarms.set(self.id, commons.now.after(retry));
+                }
+            }
         }
         Next::Rest
+    }
+
+    /// Notes a failed call if a server has refused it for now.
+    pub(super) fn note_refusal(&mut self, failure: &Failure) {
+        if matches!(failure, Failure::Call { error, .. } if error.is_declined()) {
+            self.refusal = Some(failure.clone());
+        }
     }
 
     /// Returns whether the request survives an error that is not an outage. An owner does, because a failed read does

@@ -94,7 +94,10 @@ impl Contender {
                 let missing = MissingParents::of(dir, acl, *directory_mode);
                 self.make_next_parent(commons, missing)
             }
-            error => self.join_failed(commons, Operation::CREATE, error),
+            error => {
+                let dir = dir.clone();
+                self.join_failed(commons, Operation::LOCK, dir, error)
+            }
         }
     }
 
@@ -118,7 +121,7 @@ impl Contender {
                 let (path, chroot) = (self.spec.dir.clone(), commons.settings.chroot.clone());
                 Next::fail(Failure::NoChroot { path, chroot })
             }
-            Err(error) => self.join_failed(commons, Operation::CREATE, error),
+            Err(error) => self.join_failed(commons, Operation::CREATE, missing.next().clone(), error),
         }
     }
 
@@ -165,6 +168,7 @@ impl Contender {
 
     /// Notes that the request has this znode.
     fn note_znode(&mut self, commons: &mut Commons, znode: &ZNodePath, stat: Option<Stat>) {
+        self.refusal = None;
         self.phase = Phase::Queued { znode: znode.clone(), is_behind: false };
         if self.spec.access.is_exclusive() {
             commons.own_queues.add(znode);
@@ -179,12 +183,14 @@ impl Contender {
         &mut self,
         commons: &mut Commons,
         operation: Operation,
+        path: ZNodePath,
         error: ZkError,
     ) -> Next {
         let drawn = commons.draw();
         let is_refused = !error.is_transient() && error != ZkError::SessionExpired;
         let is_final = is_refused && !self.tolerates(error);
-        let failure = Failure::Call { operation, path: self.spec.dir.clone(), error };
+        let failure = Failure::Call { operation, path, error };
+        self.note_refusal(&failure);
         let Phase::Joining { unconfirmed, failed } = &mut self.phase else { return Next::Rest };
         if is_final {
             return Next::fail(failure);

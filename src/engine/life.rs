@@ -36,6 +36,8 @@
 //! While the lease is kept proven, only the answer to a write on the present connection counts, timed from when the
 //! write was sent. While it is not, every answer from the server counts, and so does a reconnect.
 
+use std::fmt;
+
 use crate::error::LossReason;
 use crate::time::Moment;
 
@@ -43,11 +45,22 @@ use crate::time::Moment;
 pub(super) enum Life {
     Open,
     /// The participants are being notified.
-    Ending(LossReason),
+    Ending(SessionEnd),
     /// Deletions go on, until nothing is left that the session may have to delete or the server has ended the session.
-    Lingering(LossReason),
+    Lingering(SessionEnd),
     /// Nothing is left to do: the driver closes the client and ends the threads.
-    Finished(LossReason),
+    Finished(SessionEnd),
+}
+
+/// Why a session has ended. Its requests are lost with the [reason](LossReason) that follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SessionEnd {
+    /// The server ended the session, or the client gave it up.
+    Expired,
+    /// The ensemble gave no sign of life for a session timeout. The server may keep the session.
+    Silent,
+    /// This process closed the session. The server may keep it.
+    Closed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +79,7 @@ pub(super) enum Contact {
 }
 
 impl Life {
-    pub(super) fn end_reason(self) -> Option<LossReason> {
+    pub(super) fn end_reason(self) -> Option<SessionEnd> {
         match self {
             Life::Open => None,
             Life::Ending(reason) | Life::Lingering(reason) | Life::Finished(reason) => Some(reason),
@@ -75,5 +88,35 @@ impl Life {
 
     pub(super) fn has_ended(self) -> bool {
         self.end_reason().is_some()
+    }
+}
+
+impl SessionEnd {
+    /// Why an owner whose hold has ended has lost its lock, given how the session has ended, if it has. A session that
+    /// has been silent for too long was silent when the lease ended, which is earlier.
+    pub(crate) fn loss_of_hold(end: Option<SessionEnd>) -> LossReason {
+        match end {
+            None | Some(SessionEnd::Silent) => LossReason::LeaseExpired,
+            Some(end) => end.into(),
+        }
+    }
+}
+
+impl From<SessionEnd> for LossReason {
+    fn from(end: SessionEnd) -> LossReason {
+        match end {
+            SessionEnd::Expired | SessionEnd::Silent => LossReason::SessionLost,
+            SessionEnd::Closed => LossReason::Closed,
+        }
+    }
+}
+
+impl fmt::Display for SessionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SessionEnd::Expired => "session expired",
+            SessionEnd::Silent => "no contact for too long",
+            SessionEnd::Closed => "session closed",
+        })
     }
 }

@@ -157,19 +157,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::border::{
-    CallId, Effect, Ending, Event, LookStep, ParticipantId, Place, RequestEvent, RequestSpec, Settings,
-    Target,
+    CallId, Effect, Ending, Event, Failure, LookStep, ParticipantId, Place, RequestEvent, RequestSpec,
+    Settings, Target,
 };
 use self::clock::Routine;
 use self::commons::Commons;
 use self::contender::{Contender, Next, Phase};
 use self::lease::{Holding, Lease};
 use self::life::Life;
+pub(crate) use self::life::SessionEnd;
 pub(crate) use self::parents::MissingParents;
 use self::removal::Removal;
 pub(crate) use self::sight::Sight;
 use self::tracked::Tracked;
-use crate::error::LossReason;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::time::Moment;
@@ -258,12 +258,12 @@ impl Engine {
     fn wake_or_lose(&mut self, id: ParticipantId) {
         match self.end_reason() {
             None => self.with_request(id, |_, _| Next::Wake),
-            Some(reason) => self.lose(id, reason),
+            Some(end) => self.lose(id, end.into()),
         }
     }
 
     /// Begins to track a subject. If the session has ended, only returns the reason for its end.
-    pub(crate) fn track(&mut self, id: ParticipantId) -> Option<LossReason> {
+    pub(crate) fn track(&mut self, id: ParticipantId) -> Option<SessionEnd> {
         let reason = self.end_reason();
         if reason.is_none() {
             self.tracked.insert(id, Tracked::new(id));
@@ -324,7 +324,12 @@ impl Engine {
         &self.commons.lease
     }
 
-    pub(crate) fn end_reason(&self) -> Option<LossReason> {
+    /// Returns the last refusal of a request by a server, unless the request has got an answer since.
+    pub(crate) fn refusal(&self, id: ParticipantId) -> Option<&Failure> {
+        self.contenders.get(&id)?.refusal.as_ref()
+    }
+
+    pub(crate) fn end_reason(&self) -> Option<SessionEnd> {
         self.commons.end_reason()
     }
 

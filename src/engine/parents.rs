@@ -26,11 +26,13 @@ impl MissingParents {
 
     /// Returns the next call.
     pub(crate) fn call(&self) -> Ask<(String, Option<Stat>)> {
-        let (path, mode) = match self.above.last() {
-            None => (&self.path, self.mode),
-            Some(parent) => (parent, CreateMode::Persistent),
-        };
-        Call::create(path, [], Arc::clone(&self.acl), mode)
+        let mode = if self.above.is_empty() { self.mode } else { CreateMode::Persistent };
+        Call::create(self.next(), [], Arc::clone(&self.acl), mode)
+    }
+
+    /// Returns the path of the znode that is created next.
+    pub(crate) fn next(&self) -> &ZNodePath {
+        self.above.last().unwrap_or(&self.path)
     }
 
     /// Handles the outcome of the call that [`call`](MissingParents::call) returned. Returns `true` if
@@ -46,7 +48,7 @@ impl MissingParents {
                 Ok(false)
             }
             Err(ZkError::NoNode) => {
-                let parent = self.above.last().unwrap_or(&self.path).parent().ok_or(ZkError::NoNode)?;
+                let parent = self.next().parent().ok_or(ZkError::NoNode)?;
                 self.above.push(parent);
                 Ok(false)
             }

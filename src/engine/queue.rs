@@ -42,6 +42,7 @@ impl Contender {
             Err(ZkError::NoNode) => &Names::default(),
             Err(error) => return self.look_failed(commons, Operation::LIST, &dir, *error),
         };
+        self.refusal = None;
         match listing.decide(access, znode.name(), children) {
             Decision::Owner => {
                 self.warn_of_peers(commons, children);

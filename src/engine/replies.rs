@@ -7,10 +7,11 @@ use super::border::{CallId, Effect, ParticipantId};
 use super::calls::{Pending, is_keep_alive, was_answered, was_answered_by_leader};
 use super::lease::{ConnectionNumber, Sending};
 use super::life::Contact;
+use super::life::SessionEnd;
 use super::listing::Listing;
 use super::proof::ProofCall;
 use crate::client::{Ask, Call, Reply};
-use crate::error::{LossReason, ZkError, ZkResult};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
@@ -85,7 +86,7 @@ impl Engine {
             self.commons.lease.on_read_answered(sending, now);
         }
         if matches!(outcome, Err(ZkError::SessionExpired)) {
-            self.commons.end(LossReason::SessionExpired);
+            self.commons.end(SessionEnd::Expired);
         }
     }
 

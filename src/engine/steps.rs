@@ -194,6 +194,7 @@ impl Contender {
             Ok(sight) => sight,
             Err(error) => return self.look_failed(commons, Operation::WATCH, path, error),
         };
+        self.refusal = None;
         if sight == Sight::Unreadable {
             commons.alarms.set(self.id, commons.now.after(UNREADABLE_LOOK));
         }

@@ -83,7 +83,8 @@ impl Engine {
         let (dir, searching) = (sweep.dir.clone(), std::mem::take(&mut sweep.searching));
         for request in searching {
             self.with_request(request, |request, commons| {
-                request.join_failed(commons, Operation::LIST, error)
+                let dir = request.spec.dir.clone();
+                request.join_failed(commons, Operation::LIST, dir, error)
             });
         }
         if is_news {

@@ -18,6 +18,7 @@ use super::window::Window;
 use super::*;
 use crate::client::port::Names;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
+use crate::engine::SessionEnd;
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
@@ -196,7 +197,7 @@ fn session_that_was_silent_for_too_long_is_given_up_by_the_clock_whatever_comes_
     assert_eq!(engine.end_reason(), None, "there may be answers that nobody has handled yet");
     assert!(engine.poll_deadline().is_some_and(|due| due <= late), "{:?}", engine.poll_deadline());
     engine.input(late, Engine::handle_deadline);
-    assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
+    assert_eq!(engine.end_reason(), Some(SessionEnd::Silent));
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn session_that_is_only_taken_up_again_and_never_served_is_given_up() {
         now = now.after(TIMEOUT / 16);
     }
     engine.input(given_up, Engine::handle_deadline);
-    assert_eq!(engine.end_reason(), Some(LossReason::LeaseExpired));
+    assert_eq!(engine.end_reason(), Some(SessionEnd::Silent));
 }
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
@@ -222,7 +223,7 @@ const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_passed() {
     let (mut engine, _) = owner(false);
     engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     // The deletion is pending for as long as the server may keep the session.
     let end = NOW.after(Duration::from_secs(3600 + 120));
@@ -416,7 +417,7 @@ fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
     let (mut engine, id) = owner(true);
     let removal = engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
     submitted(&mut engine);
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
     let of_removal = effects.iter().find(|effect| {
@@ -432,7 +433,7 @@ fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
 #[test]
 fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_contact() {
     let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     let mut now = NOW;
     let (mut deletion, call) = submitted(&mut engine);
@@ -486,7 +487,7 @@ fn owners_that_share_a_lock_look_for_other_libraries_once() {
 #[test]
 fn closed_session_that_lives_on_ends_with_its_end_at_the_server() {
     let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     let (deletion, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::SessionExpired)));

@@ -12,8 +12,9 @@ use super::border::{Effect, LookStep, ParticipantId};
 use super::calls::Pending;
 use super::commons::Commons;
 use super::contender::Activity;
+use super::life::SessionEnd;
 use crate::client::{Ask, Call};
-use crate::error::{LossReason, ZkError};
+use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
 use crate::time::Priority;
 
@@ -102,7 +103,7 @@ impl Tracked {
     }
 
     /// Ends the tracking because the session has ended.
-    pub(super) fn lose(self, commons: &mut Commons, reason: LossReason) {
+    pub(super) fn lose(self, commons: &mut Commons, reason: SessionEnd) {
         let id = self.id;
         self.end(commons);
         commons.effects.push_back(Effect::Untracked(id, reason));

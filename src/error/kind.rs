@@ -6,8 +6,9 @@ use super::{ErrorReason, LockError};
 
 /// What to do about a [`LockError`].
 ///
-/// - `Retry`: pause, and try again. If the lock is no longer held, lock again.
-/// - `Reconnect`: open a new session, and lock again on it.
+/// - `Retry`: pause, and make the same call again.
+/// - `LockAgain`: the lock is lost, but the session lives. Drop the guards, and lock again on the same session.
+/// - `Reconnect`: the session has ended. Open a new session, and lock again on it.
 /// - `Permanent`: do not repeat the call. Handle the [reason](LockError::reason), or report it.
 ///
 /// ```
@@ -15,7 +16,8 @@ use super::{ErrorReason, LockError};
 ///
 /// fn advice(error: &LockError) -> &'static str {
 ///     match error.kind() {
-///         ErrorKind::Retry => "lock again after a pause",
+///         ErrorKind::Retry => "repeat the call after a pause",
+///         ErrorKind::LockAgain => "drop the guards, and lock again",
 ///         ErrorKind::Reconnect => "open a new session, and lock again",
 ///         _ => "report the error to a person",
 ///     }
@@ -34,16 +36,21 @@ pub enum ErrorKind {
     /// - [`NoServer`](ErrorReason::NoServer), [`Thread`](ErrorReason::Thread),
     ///   [`Refused`](ErrorReason::Refused).
     /// - [`SessionFull`](ErrorReason::SessionFull): release locks first, or use another session.
-    /// - [`RequestDeleted`](ErrorReason::RequestDeleted), [`HeldTooLong`](ErrorReason::HeldTooLong): the lock is no
-    ///   longer held. If you still need it, lock again.
     #[doc(alias = "Recoverable")]
     Retry,
-    /// The session, or the lease of the lock, has ended. A pending call may have taken effect.
+    /// The lock is not held, or no longer held, but the session lives. If you still need the lock, drop what is left of
+    /// it, and lock again on the same session.
     ///
-    /// - [`SessionLost`](ErrorReason::SessionLost): if the reason is
-    ///   [`LossReason::LeaseExpired`](crate::LossReason::LeaseExpired), the session itself may live on.
-    ///   [`Session::state`](crate::Session::state) shows whether it does. If so, lock again on the same
-    ///   session.
+    /// - [`LeaseExpired`](ErrorReason::LeaseExpired), [`NodeDeleted`](ErrorReason::NodeDeleted),
+    ///   [`HeldTooLong`](ErrorReason::HeldTooLong): the lock, or the place in the queue, was lost.
+    /// - [`NotOwner`](ErrorReason::NotOwner): this guard will never own the lock again.
+    /// - [`SessionLost`](ErrorReason::SessionLost), on a session that [replaces
+    ///   itself](crate::SessionBuilder::replace_lost_sessions).
+    LockAgain,
+    /// The session has ended. A pending call may have taken effect.
+    ///
+    /// - [`SessionLost`](ErrorReason::SessionLost).
+    /// - The reasons of [`LockAgain`](ErrorKind::LockAgain), if the session has been lost since.
     #[doc(alias = "Fatal")]
     Reconnect,
     /// The same call would fail again, or must not be repeated blindly.
@@ -52,7 +59,7 @@ pub enum ErrorKind {
     ///   `NodeExists`, `NoNode`, `BadVersion`, `NotEmpty`.
     /// - [`OutcomeUnknown`](ErrorReason::OutcomeUnknown): read what exists, and continue from there.
     /// - [`Cancelled`](ErrorReason::Cancelled), [`Closed`](ErrorReason::Closed): this process ended the call.
-    /// - [`NotOwner`](ErrorReason::NotOwner): this guard will never own the lock again. Drop it, and lock again.
+    /// - The reasons of [`LockAgain`](ErrorKind::LockAgain), if this process has closed the session since.
     /// - [`NoSuchRequest`](ErrorReason::NoSuchRequest): nothing is left to do.
     /// - [`Other`](ErrorReason::Other): an error of the application.
     /// - [`AccessDenied`](ErrorReason::AccessDenied), [`NoChroot`](ErrorReason::NoChroot),
@@ -70,23 +77,29 @@ pub enum ErrorKind {
 
 impl LockError {
     /// Returns what to do about the error.
+    ///
+    /// The kind is true of the session at the time when the error was made. It follows from the
+    /// [reason](LockError::reason), unless the session has ended meanwhile or replaces itself; see [`ErrorKind`].
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        self.reason().kind()
+        self.kind
     }
 }
 
 impl ErrorReason {
-    fn kind(self) -> ErrorKind {
+    /// The kind of an error on a session that lives or, for `SessionLost`, that does not replace itself.
+    pub(super) fn kind(self) -> ErrorKind {
         match self {
             ErrorReason::NoServer
             | ErrorReason::ConnectionLoss
             | ErrorReason::Refused
             | ErrorReason::SessionFull
-            | ErrorReason::Thread
-            | ErrorReason::RequestDeleted
-            | ErrorReason::HeldTooLong => ErrorKind::Retry,
-            ErrorReason::SessionLost(_) => ErrorKind::Reconnect,
+            | ErrorReason::Thread => ErrorKind::Retry,
+            ErrorReason::LeaseExpired
+            | ErrorReason::NodeDeleted
+            | ErrorReason::HeldTooLong
+            | ErrorReason::NotOwner => ErrorKind::LockAgain,
+            ErrorReason::SessionLost => ErrorKind::Reconnect,
             ErrorReason::InvalidArgument
             | ErrorReason::InvalidTls
             | ErrorReason::CertificateRefused
@@ -105,7 +118,6 @@ impl ErrorReason {
             | ErrorReason::InvalidAcl
             | ErrorReason::Cancelled
             | ErrorReason::Closed
-            | ErrorReason::NotOwner
             | ErrorReason::Unsupported
             | ErrorReason::Server(_)
             | ErrorReason::Other => ErrorKind::Permanent,

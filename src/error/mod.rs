@@ -16,8 +16,10 @@ use std::time::Duration;
 
 pub use self::kind::ErrorKind;
 pub use self::loss::LossReason;
-pub(crate) use self::operation::Operation;
+use self::operation::parent_of;
+pub(crate) use self::operation::{Checked, Operation};
 pub use self::reason::ErrorReason;
+use zookeeper_connection::support::text::one_line;
 pub use zookeeper_connection::{ZkError, ZkResult};
 
 /// The result of this crate's fallible functions. The alias is private, so that the documentation shows the
@@ -26,7 +28,7 @@ pub(crate) type Result<T> = std::result::Result<T, LockError>;
 
 /// The error of every fallible operation of this crate.
 ///
-/// - [`kind`](LockError::kind) says what to do: retry, reconnect, or give up.
+/// - [`kind`](LockError::kind) says what to do: retry, lock again, reconnect, or give up.
 /// - [`reason`](LockError::reason) says what happened, for a `match`.
 /// - The message names the operation, the path and the remedy. The [`source`](Error::source) is the underlying error
 ///   from the server, the system or the application, if there is one. Print both.
@@ -40,7 +42,8 @@ pub(crate) type Result<T> = std::result::Result<T, LockError>;
 ///     match error.reason() {
 ///         ErrorReason::Cancelled | ErrorReason::Closed => "shutting down",
 ///         _ => match error.kind() {
-///             ErrorKind::Retry => "lock again after a pause",
+///             ErrorKind::Retry => "repeat the call after a pause",
+///             ErrorKind::LockAgain => "drop the guards, and lock again",
 ///             ErrorKind::Reconnect => "open a new session, and lock again",
 ///             _ => "report the error to a person",
 ///         },
@@ -49,6 +52,7 @@ pub(crate) type Result<T> = std::result::Result<T, LockError>;
 /// ```
 #[derive(Clone)]
 pub struct LockError {
+    kind: ErrorKind,
     parts: Arc<Parts>,
 }
 
@@ -92,8 +96,7 @@ impl LockError {
     /// ```
     #[must_use]
     pub fn from_client(operation: &'static str, path: impl Into<String>, error: ZkError) -> LockError {
-        let operation = Operation { name: operation, permission: "sufficient" };
-        LockError::client(operation, path.into(), error)
+        LockError::client(Operation::of_application(operation), path.into(), error)
     }
 
     /// Wraps any other error of the application.
@@ -142,7 +145,10 @@ impl LockError {
         message: String,
         cause: Option<Cause>,
     ) -> LockError {
-        LockError { parts: Arc::new(Parts { reason, operation, path, message, cause }) }
+        // The message may show the text of others.
+        let message = one_line(&message);
+        let parts = Arc::new(Parts { reason, operation, path, message, cause });
+        LockError { kind: reason.kind(), parts }
     }
 
     /// The error of an operation on a path.
@@ -198,11 +204,20 @@ impl LockError {
 
     /// Converts the error of a client's call on one znode.
     pub(crate) fn client(operation: Operation, path: impl fmt::Display, source: ZkError) -> LockError {
-        let Operation { name, permission } = operation;
+        let (name, path) = (operation.name, path.to_string());
         let reason = ErrorReason::of_client(source);
         let text = match (reason, source) {
-            (ErrorReason::AccessDenied, _) => {
-                format!("access denied; the ACL there must grant this client {permission} permission")
+            (ErrorReason::AccessDenied, ZkError::AuthFailed) => {
+                "the server does not accept this client's authentication; correct the credentials".to_owned()
+            }
+            (ErrorReason::AccessDenied, _) => missing_permission(operation, &path),
+            // Whatever else may be missing, a creation needs nothing but the parent.
+            (_, ZkError::NoNode) if operation == Operation::CREATE => {
+                format!("its parent '{}' does not exist; create that first", parent_of(&path))
+            }
+            (_, ZkError::NoChildrenForEphemerals) if operation == Operation::CREATE => {
+                let parent = parent_of(&path);
+                format!("its parent '{parent}' belongs to a session, and such a znode has no children")
             }
             (ErrorReason::Refused, _) => format!(
                 "the server refuses the request, because a quota is exceeded or requests are throttled ({source}); \
@@ -221,7 +236,6 @@ impl LockError {
             ),
             (ErrorReason::EndsConnection, _) => source.to_string(),
             (ErrorReason::Server(_), _) => format!("the server answered: {source}"),
-            (ErrorReason::SessionLost(reason), _) => how_it_was_lost(reason),
             _ => reason.text().to_owned(),
         };
         LockError::on(reason, name, path, text, Some(Arc::new(source)))
@@ -323,23 +337,17 @@ impl LockError {
 
     /// The error of an operation on a request or a session that has ended for this reason.
     pub(crate) fn ended(operation: Operation, path: impl fmt::Display, reason: LossReason) -> LockError {
-        let reason = match reason {
-            LossReason::NodeDeleted => ErrorReason::RequestDeleted,
-            LossReason::HeldTooLong => ErrorReason::HeldTooLong,
-            LossReason::SessionClosed => ErrorReason::Closed,
-            reason => ErrorReason::SessionLost(reason),
-        };
-        LockError::of(reason, operation, path)
+        LockError::of(reason.into(), operation, path)
     }
 
     /// The error of an operation on a path, for a reason that needs no further text.
     pub(crate) fn of(reason: ErrorReason, operation: Operation, path: impl fmt::Display) -> LockError {
-        match reason {
-            ErrorReason::SessionLost(how) => {
-                LockError::on(reason, operation.name, path, how_it_was_lost(how), None)
-            }
-            reason => LockError::on(reason, operation.name, path, reason.text(), None),
-        }
+        LockError::on(reason, operation.name, path, reason.text(), None)
+    }
+
+    /// Replaces the kind that follows from the reason by one that is true of the session.
+    pub(crate) fn with_kind(self, kind: ErrorKind) -> LockError {
+        LockError { kind, ..self }
     }
 
     pub(crate) fn is_connection_loss(&self) -> bool {
@@ -347,28 +355,32 @@ impl LockError {
     }
 
     pub(crate) fn is_session_lost(&self) -> bool {
-        matches!(self.reason(), ErrorReason::SessionLost(_))
+        self.reason() == ErrorReason::SessionLost
     }
 
     /// Returns whether this is the error of an `unlock` that found the lock lost.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(
             self.reason(),
-            ErrorReason::SessionLost(_)
-                | ErrorReason::RequestDeleted
+            ErrorReason::SessionLost
+                | ErrorReason::LeaseExpired
+                | ErrorReason::NodeDeleted
                 | ErrorReason::HeldTooLong
                 | ErrorReason::Closed
         )
     }
 }
 
-fn how_it_was_lost(reason: LossReason) -> String {
-    match reason {
-        LossReason::LeaseExpired => {
-            format!("there was {reason}; lock again, on a new session if the old one is lost")
-        }
-        reason => format!("the session is lost ({reason}); connect a new one"),
-    }
+/// Names the permission that the client lacks, and the znode whose ACL the servers check for it.
+fn missing_permission(operation: Operation, path: &str) -> String {
+    let Operation { permission, checked, .. } = operation;
+    let parent = parent_of(path);
+    let acl = match checked {
+        Checked::Itself => format!("the ACL of '{path}'"),
+        Checked::Parent => format!("the ACL of its parent '{parent}'"),
+        Checked::Either => format!("the ACL of '{path}' or of its parent '{parent}'"),
+    };
+    format!("access denied; {acl} must grant this client {permission} permission")
 }
 
 impl fmt::Display for LockError {

@@ -54,12 +54,14 @@ pub enum ErrorReason {
     /// within about `syncLimit` ticks (10 s in ZooKeeper's sample configuration), at most two minutes later. Read the
     /// znode, and continue from its current state.
     OutcomeUnknown,
-    /// The session ended with all its locks and requests, or the lease of the lock ended. Open a new session, unless
-    /// this one replaces itself, and lock again.
+    /// The session ended with all its locks and requests. Open a new session, unless this one replaces itself, and lock
+    /// again.
+    SessionLost,
+    /// The lease of the lock ended, because the session was not proven alive in time.
     ///
-    /// With [`LossReason::LeaseExpired`], only the lease is known to have ended. If
-    /// [`Session::state`](crate::Session::state) shows that the session lives on, lock again on it.
-    SessionLost(LossReason),
+    /// The server may have given the lock to another client. The session lived on when the lease ended: lock again. If
+    /// the session has been lost since, the [kind](crate::LockError::kind) says so.
+    LeaseExpired,
     /// The connect string names a chroot that does not exist.
     ///
     /// Create the chroot, or let [`SessionBuilder::create_chroot`](crate::SessionBuilder::create_chroot) do
@@ -89,7 +91,7 @@ pub enum ErrorReason {
     /// Another client deleted the znode of the request.
     ///
     /// The lock, or the place in the queue, is lost. Lock again.
-    RequestDeleted,
+    NodeDeleted,
     /// The lock was lost because it was held as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
     ///
     /// The work under the lock may have overlapped with the next owner's work.
@@ -114,7 +116,9 @@ pub enum ErrorReason {
     /// The leadership was released, and the candidate has ended. A panic elsewhere on the candidate's thread,
     /// which would be a bug in this crate, is reported in the same way.
     LeaderPanicked,
-    /// The lock is not held, or no longer held.
+    /// The lock is not held, or no longer held. A [commit](crate::LockGuard::commit) has changed nothing.
+    ///
+    /// Drop its guards, and lock again.
     NotOwner,
     /// The lock or the session was closed by this process.
     Closed,
@@ -158,7 +162,7 @@ impl ErrorReason {
     pub(super) fn of_client(error: ZkError) -> ErrorReason {
         match error {
             lost if lost.is_reply_lost() => ErrorReason::ConnectionLoss,
-            ZkError::SessionExpired => ErrorReason::SessionLost(LossReason::SessionExpired),
+            ZkError::SessionExpired => ErrorReason::SessionLost,
             ZkError::NoAuth | ZkError::AuthFailed => ErrorReason::AccessDenied,
             ZkError::InvalidAcl => ErrorReason::InvalidAcl,
             ZkError::SessionFull { .. } => ErrorReason::SessionFull,
@@ -175,13 +179,18 @@ impl ErrorReason {
     pub(super) fn text(self) -> &'static str {
         match self {
             ErrorReason::ConnectionLoss => "connection lost; try again, the session may still live",
+            ErrorReason::SessionLost => {
+                "the session is lost; connect a new one, unless it replaces itself, and lock again"
+            }
+            ErrorReason::LeaseExpired => {
+                "there was no contact for too long, so the lease of the lock has ended; lock again, on a new session \
+                 if this one is lost"
+            }
             ErrorReason::SequenceExhausted => {
                 "the directory has no sequence numbers left; delete it when it is empty"
             }
             ErrorReason::NoSuchRequest => "there is no such lock request (any more); nothing is left to do",
-            ErrorReason::RequestDeleted => {
-                "another client deleted the znode of this lock request; lock again"
-            }
+            ErrorReason::NodeDeleted => "another client deleted the znode of this lock request; lock again",
             ErrorReason::HeldTooLong => {
                 "held for longer than max_hold allows, and therefore lost; lock again, or raise the limit"
             }
@@ -207,7 +216,6 @@ impl ErrorReason {
             | ErrorReason::CredentialsRefused
             | ErrorReason::NotZooKeeper
             | ErrorReason::OutcomeUnknown
-            | ErrorReason::SessionLost(_)
             | ErrorReason::NoChroot
             | ErrorReason::NotALock
             | ErrorReason::ServerDiverged
@@ -220,6 +228,21 @@ impl ErrorReason {
             | ErrorReason::Server(_)
             | ErrorReason::Thread
             | ErrorReason::Other => "",
+        }
+    }
+}
+
+/// The reason for the error of a call on something that was lost for this reason.
+impl From<LossReason> for ErrorReason {
+    fn from(reason: LossReason) -> ErrorReason {
+        match reason {
+            LossReason::SessionLost => ErrorReason::SessionLost,
+            LossReason::LeaseExpired => ErrorReason::LeaseExpired,
+            LossReason::NodeDeleted => ErrorReason::NodeDeleted,
+            LossReason::HeldTooLong => ErrorReason::HeldTooLong,
+            LossReason::Closed => ErrorReason::Closed,
+            // What has failed has an error of its own, which takes the place of this one.
+            LossReason::Failed => ErrorReason::NotOwner,
         }
     }
 }

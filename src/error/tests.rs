@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use super::*;
+use crate::error::ErrorKind;
 
 /// Shorthands for tests that check for one reason.
 impl LockError {
@@ -21,7 +22,7 @@ impl LockError {
 
 /// One error for each reason, grouped by kind. The error is about an operation on a path if the reason allows
 /// that.
-fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
+fn by_kind() -> [(ErrorKind, Vec<LockError>); 4] {
     let of = |reason| LockError::of(reason, Operation::LOCK, "/a");
     let client = |source| LockError::client(Operation::LOCK, "/a", source);
     let retry = vec![
@@ -30,11 +31,14 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         client(ZkError::Throttled),
         client(ZkError::SessionFull { limit: 1 }),
         LockError::thread(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
-        of(ErrorReason::RequestDeleted),
-        of(ErrorReason::HeldTooLong),
     ];
-    let reconnect =
-        vec![client(ZkError::SessionExpired), of(ErrorReason::SessionLost(LossReason::LeaseExpired))];
+    let lock_again = vec![
+        of(ErrorReason::LeaseExpired),
+        of(ErrorReason::NodeDeleted),
+        of(ErrorReason::HeldTooLong),
+        of(ErrorReason::NotOwner),
+    ];
+    let reconnect = vec![client(ZkError::SessionExpired), of(ErrorReason::SessionLost)];
     let permanent = vec![
         LockError::invalid_path("a".to_owned(), "a rule"),
         LockError::invalid_argument("argument", "a rule"),
@@ -54,7 +58,6 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         client(ZkError::InvalidAcl),
         of(ErrorReason::Cancelled),
         LockError::leader_panicked("/a", "boom"),
-        of(ErrorReason::NotOwner),
         of(ErrorReason::Closed),
         client(ZkError::Unimplemented),
         client(ZkError::EndsConnection { bytes: 1 }),
@@ -62,7 +65,12 @@ fn by_kind() -> [(ErrorKind, Vec<LockError>); 3] {
         client(ZkError::NoNode),
         LockError::other("test"),
     ];
-    [(ErrorKind::Retry, retry), (ErrorKind::Reconnect, reconnect), (ErrorKind::Permanent, permanent)]
+    [
+        (ErrorKind::Retry, retry),
+        (ErrorKind::LockAgain, lock_again),
+        (ErrorKind::Reconnect, reconnect),
+        (ErrorKind::Permanent, permanent),
+    ]
 }
 
 fn one_of_each() -> Vec<LockError> {
@@ -87,13 +95,13 @@ fn message_without_a_source_names_the_remedy() {
         (ErrorReason::Cancelled, "new cancel token"),
         (ErrorReason::NotOwner, "lock again"),
         (ErrorReason::Closed, "new session"),
-        (ErrorReason::RequestDeleted, "lock again"),
+        (ErrorReason::NodeDeleted, "lock again"),
         (ErrorReason::HeldTooLong, "raise the limit"),
         (ErrorReason::SequenceExhausted, "delete it"),
         (ErrorReason::LeaderPanicked, "start another"),
         (ErrorReason::NoServer, "check the connect string"),
         (ErrorReason::NoChroot, "create_chroot"),
-        (ErrorReason::SessionLost(LossReason::LeaseExpired), "lock again"),
+        (ErrorReason::LeaseExpired, "lock again"),
     ];
     let all = one_of_each();
     for (reason, advice) in advice {
@@ -118,7 +126,7 @@ fn error_names_operation_path_and_advice_and_keeps_its_source() {
     assert_eq!((error.operation(), error.path()), (Some("create"), Some("/a")));
     assert_eq!(
         error.to_string(),
-        "create '/a': access denied; the ACL there must grant this client CREATE permission"
+        "create '/a': access denied; the ACL of its parent '/' must grant this client CREATE permission"
     );
     let source = error.source().and_then(|source| source.downcast_ref::<ZkError>());
     assert_eq!(source, Some(&ZkError::NoAuth));
@@ -182,10 +190,77 @@ fn every_client_error_has_its_reason() {
     let reason_of = |source| LockError::client(Operation::LIST, "/a", source).reason();
     assert_eq!(reason_of(ZkError::ConnectionLoss), ErrorReason::ConnectionLoss);
     assert_eq!(reason_of(ZkError::OperationTimeout), ErrorReason::ConnectionLoss);
-    assert_eq!(reason_of(ZkError::SessionExpired), ErrorReason::SessionLost(LossReason::SessionExpired));
+    assert_eq!(reason_of(ZkError::SessionExpired), ErrorReason::SessionLost);
     assert_eq!(reason_of(ZkError::AuthFailed), ErrorReason::AccessDenied);
     assert_eq!(reason_of(ZkError::InvalidAcl), ErrorReason::InvalidAcl);
     assert_eq!(reason_of(ZkError::Throttled), ErrorReason::Refused);
     assert_eq!(reason_of(ZkError::Unimplemented), ErrorReason::Unsupported);
     assert_eq!(reason_of(ZkError::NoNode), ErrorReason::Server(ZkError::NoNode));
+}
+
+/// The reasons that a chapter of the operations guide lists below each heading with a kind.
+fn documented() -> Vec<(ErrorKind, String)> {
+    let guide = include_str!("../../docs/operations.md");
+    let (_, chapter) = guide.split_once("\n## Errors\n").unwrap();
+    let (chapter, _) = chapter.split_once("\n## ").unwrap();
+    let kinds = [ErrorKind::Retry, ErrorKind::LockAgain, ErrorKind::Reconnect, ErrorKind::Permanent];
+    let mut kind = None;
+    let mut listed = Vec::new();
+    for line in chapter.lines() {
+        if let Some(heading) = line.strip_prefix("### `") {
+            kind = kinds.into_iter().find(|kind| heading.starts_with(&format!("{kind:?}`: ")));
+            assert!(kind.is_some(), "{line}");
+        } else if let Some((reason, _)) = line.strip_prefix("- **`").and_then(|row| row.split_once("`**: ")) {
+            listed.push((kind.unwrap(), reason.to_owned()));
+        }
+    }
+    listed
+}
+
+#[test]
+fn operations_guide_lists_each_reason_once_and_below_its_kind() {
+    let name_of = |error: &LockError| {
+        let name = format!("{:?}", error.reason());
+        name.split('(').next().unwrap().to_owned()
+    };
+    let mut named: Vec<(ErrorKind, String)> =
+        one_of_each().iter().map(|error| (error.reason().kind(), name_of(error))).collect();
+    let mut documented = documented();
+    let order = |(kind, name): &(ErrorKind, String)| (format!("{kind:?}"), name.clone());
+    for list in [&mut named, &mut documented] {
+        list.sort_by_key(order);
+    }
+    named.dedup();
+    assert_eq!(documented, named);
+}
+
+#[test]
+fn text_of_others_is_one_line_in_a_message() {
+    let error = LockError::client(Operation::READ, "/a\u{202e}\n/b\x1b[2J", ZkError::NoNode);
+    assert!(error.to_string().starts_with("read '/a\\u{202e}\\n/b\\u{1b}[2J': "), "{error}");
+    assert!(!format!("{error:?}").contains(['\u{202e}', '\n', '\x1b']), "{error:?}");
+    assert_eq!(error.path(), Some("/a\u{202e}\n/b\x1b[2J"), "a program gets the path as it is");
+}
+
+#[test]
+fn each_loss_has_the_reason_of_the_same_name() {
+    for loss in [
+        LossReason::SessionLost,
+        LossReason::LeaseExpired,
+        LossReason::NodeDeleted,
+        LossReason::HeldTooLong,
+        LossReason::Closed,
+    ] {
+        assert_eq!(format!("{:?}", ErrorReason::from(loss)), format!("{loss:?}"));
+    }
+}
+
+#[test]
+fn missing_parent_is_named() {
+    for source in [ZkError::NoNode, ZkError::NoChildrenForEphemerals] {
+        let message = LockError::client(Operation::CREATE, "/a/b", source).to_string();
+        assert!(message.starts_with("create '/a/b': its parent '/a' "), "{message}");
+    }
+    let message = LockError::client(Operation::DELETE, "/a/b", ZkError::NoNode).to_string();
+    assert!(!message.contains("parent"), "{message}");
 }

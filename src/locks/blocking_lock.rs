@@ -120,7 +120,10 @@ impl BlockingLock {
             Waited::Set if attempt.decided.is_set() => attempt.guard().map(Some),
             Waited::Set if self.support.is_closed() => Err(self.closed()),
             // If the lock has just been acquired, dropping the attempt releases it.
-            Waited::Set | Waited::TimedOut => Ok(None),
+            Waited::Set => Ok(None),
+            // Nobody may hold the lock: a server has refused to say so, and that is what the caller can do something
+            // about.
+            Waited::TimedOut => attempt.refusal().map_or(Ok(None), Err),
             Waited::Cancelled => Err(self.cancelled()),
         }
     }
@@ -229,7 +232,8 @@ pub(crate) fn retry_lasting<T>(session: &Session, attempt: impl Fn() -> Result<T
 
 /// Returns whether [`retry_lasting`] starts over after this error.
 pub(crate) fn begins_again(session: &Session, error: &LockError) -> bool {
-    error.is_session_lost() && session.replacement().is_some()
+    let is_lost = matches!(error.reason(), ErrorReason::SessionLost | ErrorReason::LeaseExpired);
+    is_lost && session.replacement().is_some()
 }
 
 /// A waiting call or future. Dropping it withdraws the request unless a guard has taken over the request.
@@ -254,6 +258,11 @@ impl Attempt {
         let Some(request) = self.request.take() else { return Err(self.unmade()) };
         let (session, signals) = (self.session.clone(), Arc::clone(&self.signals));
         Ok(LockGuard::new(session, Claim::on(request), znode, signals))
+    }
+
+    /// Returns the refusal by a server that keeps the wait from knowing whether the lock is free, if there is one.
+    fn refusal(&self) -> Option<LockError> {
+        self.request.refusal().or_else(|| self.turn.as_ref()?.refusal())
     }
 
     /// Returns why the request was never made.

@@ -12,7 +12,6 @@ use crate::locks::blocking_lock::BlockingLock;
 use crate::locks::lock_guard::LockGuard;
 use crate::locks::locking::{exclusive, finish};
 use crate::protocol_support::ProtocolSupport;
-use crate::recipe::path::ZNodePath;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
 
@@ -69,7 +68,7 @@ impl BlockingWriteLock {
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the
     /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<BlockingWriteLock> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         let access = exclusive(&support);
         Ok(BlockingWriteLock::of(BlockingLock::new(support, dir, access)))
@@ -86,7 +85,7 @@ impl BlockingWriteLock {
     ///   before the retries were used up. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, before or during the wait. On a
     ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call waits on instead.
-    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's
+    /// - [`NodeDeleted`](crate::ErrorReason::NodeDeleted): another client deleted the request's
     ///   znode.
     /// - [`HeldTooLong`](crate::ErrorReason::HeldTooLong): the whole [`max_hold`](crate::LockOptions::max_hold) passed
     ///   after the acquisition, before the call returned. The call never returns a lock that is already lost.
@@ -178,7 +177,8 @@ impl BlockingWriteLock {
     /// ```
     ///
     /// # Errors
-    /// The same as [`lock`](BlockingWriteLock::lock), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`lock`](BlockingWriteLock::lock), [`Refused`](crate::ErrorReason::Refused) if servers refused the
+    /// request until the deadline, and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_lock_for(&self, wait: impl Into<Wait>) -> Result<Option<LockGuard>> {
         self.lock.try_lock_for(&wait.into())
     }
@@ -301,9 +301,6 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         let (_client, lock) = new_lock(&server);
         let result = lock.with_lock(|guard| server.delete(guard.id()));
-        assert!(
-            matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(ref error) if error.reason() == ErrorReason::NodeDeleted), "{result:?}");
     }
 }

@@ -336,8 +336,8 @@ impl Campaign {
                 Ok(None) => return Ok(()),
                 Err(error) if error.reason() == ErrorReason::Cancelled => return Ok(()),
                 Err(_) if stop.is_cancelled() => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Retry || self.outlives(&error) => {
-                    logging::warn!("{error}")
+                Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::LockAgain) => {
+                    logging::warn!("{error}");
                 }
                 Err(error) => return Err(error),
             }
@@ -345,11 +345,6 @@ impl Campaign {
             let core = self.election.core();
             core.wait(&[stop.latch(), core.ended()], Some(earliest));
         }
-    }
-
-    /// Returns whether the session lives, although the lock was lost with its lease just when it was acquired.
-    fn outlives(&self, error: &LockError) -> bool {
-        error.is_session_lost() && self.election.core().snapshot().end_reason.is_none()
     }
 
     /// Leads until the closure returns, and steps down.

@@ -72,7 +72,7 @@ use crate::wait::Wait;
 ///   the holder finds the reason in [`loss`](CohortGuard::loss). If its call has not returned yet, the call fails with
 ///   the reason. Waiting threads join the queue again, at its end.
 /// - Another client deletes the znode of a process that waits: all waiting threads get
-///   [`RequestDeleted`](crate::ErrorReason::RequestDeleted).
+///   [`NodeDeleted`](crate::ErrorReason::NodeDeleted).
 /// - The session is lost: the holder finds the reason in [`loss`](CohortGuard::loss), and all waiting threads get
 ///   [`SessionLost`](crate::ErrorReason::SessionLost). On a session that
 ///   [replaces itself](crate::SessionBuilder::replace_lost_sessions), they join the queue again instead.
@@ -112,7 +112,7 @@ impl CohortLock {
         options: LockOptions,
         cohort_options: CohortOptions,
     ) -> Result<CohortLock> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let support = ProtocolSupport::with_options(session, options)?;
         Ok(CohortLock::of(support, dir, cohort_options))
     }

@@ -97,7 +97,7 @@ impl ChannelsOfChild {
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
         self.lost.get_or_init(|| {
             let (sender, lost) = bounded(1);
-            let _ = sender.try_send(LossReason::SessionExpired);
+            let _ = sender.try_send(LossReason::SessionLost);
             lost
         })
     }

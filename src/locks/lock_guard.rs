@@ -147,10 +147,10 @@ impl LockGuard {
         // A forked child leaves the latch alone: a thread of the parent may have been creating it at the moment of the
         // fork.
         if loss.is_some() || !process.is_current() {
-            return loss.unwrap_or(LossReason::SessionExpired);
+            return loss.unwrap_or(LossReason::SessionLost);
         }
         let reason = until(process, [self.signals.first_loss()], || self.loss()).await;
-        reason.unwrap_or(LossReason::SessionExpired)
+        reason.unwrap_or(LossReason::SessionLost)
     }
 
     /// Returns why the lock was lost, or `None` while it is held.
@@ -269,8 +269,9 @@ impl LockGuard {
     /// server has been silent for two fifths of the session timeout.
     ///
     /// # Errors
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
-    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
+    /// - [`LeaseExpired`](crate::ErrorReason::LeaseExpired), [`NodeDeleted`](crate::ErrorReason::NodeDeleted),
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong), [`SessionLost`](crate::ErrorReason::SessionLost) or
+    ///   [`Closed`](crate::ErrorReason::Closed): the lock was
     ///   already lost. The work under the lock may have overlapped with the next owner's work.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   deletion: the lock is released, but its znode still blocks others. The deletion is retried in the background

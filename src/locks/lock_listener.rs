@@ -372,7 +372,7 @@ mod tests {
         lock.lock().unwrap();
         assert_eq!(next(), LockEvent::Acquired);
         client.expire();
-        assert_eq!(next(), LockEvent::Lost(LossReason::SessionExpired));
+        assert_eq!(next(), LockEvent::Lost(LossReason::SessionLost));
     }
 
     /// Sets another listener when it is called, and panics when it is dropped.

@@ -120,7 +120,10 @@ impl Release<'_> {
         };
         let path = request.znode().map(|znode| znode.to_string()).unwrap_or_default();
         match error {
-            ZkError::NoNode => Err(LockError::of(ErrorReason::RequestDeleted, Operation::UNLOCK, path)),
+            ZkError::NoNode => {
+                let error = LockError::of(ErrorReason::NodeDeleted, Operation::UNLOCK, path);
+                Err(request.core().classify(error))
+            }
             ZkError::SessionExpired => Ok(Released::Pending),
             error => match LockError::client(Operation::UNLOCK, &path, error) {
                 error if error.is_connection_loss() => Ok(Released::Pending),

@@ -78,7 +78,7 @@ impl MultiLock {
         dirs: impl IntoIterator<Item = impl AsRef<str>>,
         options: LockOptions,
     ) -> Result<MultiLock> {
-        let dirs = dirs.into_iter().map(|dir| ZNodePath::parse(dir.as_ref()));
+        let dirs = dirs.into_iter().map(|dir| session.lock_path(dir.as_ref()));
         let mut dirs = dirs.collect::<Result<Vec<_>>>()?;
         dirs.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         check_set(&dirs)?;
@@ -328,7 +328,7 @@ mod tests {
         eventually("the owner watches its znode", || fixture.server.watch_count() == 2);
         fixture.server.delete(&first);
         let error = next(&waiting).unwrap_err();
-        assert_eq!((error.reason(), error.path()), (ErrorReason::RequestDeleted, Some(&*first)), "{error}");
+        assert_eq!((error.reason(), error.path()), (ErrorReason::NodeDeleted, Some(&*first)), "{error}");
         fixture.await_requests([0, 1, 0]);
     }
 
@@ -341,10 +341,7 @@ mod tests {
         let acl = [Acl::new(Permissions::READ, "world", "anyone")];
         fixture.server.set_acl(DIRS[2], &acl);
         let result = guard.unlock();
-        assert!(
-            matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(ref error) if error.reason() == ErrorReason::NodeDeleted), "{result:?}");
     }
 
     #[test]
@@ -375,7 +372,7 @@ mod tests {
         assert!(guard.guards()[0].fencing_token().is_err(), "the server has not returned it yet");
         // The lost locks take precedence over the pending deletion of the third.
         fixture.client.cut_next(SimOperation::Delete, Effect::Before);
-        assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+        assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
         fixture.client.reconnect();
         fixture.await_requests([0, 0, 0]);
     }

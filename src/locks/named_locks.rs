@@ -77,7 +77,7 @@ impl NamedLocks {
     /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid, or the
     /// [`max_hold`](LockOptions::max_hold) is zero.
     pub fn with_options(session: &Session, root: &str, options: LockOptions) -> Result<NamedLocks> {
-        let root = ZNodePath::parse(root)?;
+        let root = session.lock_path(root)?;
         options.check()?;
         Ok(NamedLocks { session: session.clone(), root, options, cohorts: Mutex::default() })
     }

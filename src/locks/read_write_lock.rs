@@ -14,7 +14,6 @@ use crate::locks::read_guard::ReadGuard;
 use crate::locks::write_guard::WriteGuard;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
-use crate::recipe::path::ZNodePath;
 use crate::session::Session;
 use crate::wait::Wait;
 
@@ -106,7 +105,7 @@ impl ReadWriteLock {
     /// [`max_hold`](LockOptions::max_hold) is zero, or the naming scheme is
     /// [`NamingScheme::CuratorLatch`](crate::recipe::NamingScheme::CuratorLatch), which has no readers.
     pub fn with_options(session: &Session, dir: &str, options: LockOptions) -> Result<ReadWriteLock> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let scheme = options.naming_scheme();
         if !scheme.has_readers() {
             let rule = format!(

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::thread::{self, ThreadId};
 
-use crate::error::{ErrorReason, LockError, Operation, Result};
+use crate::error::{LockError, Operation, Result};
 use crate::lock_order::{Mutex, rank::HOLDS};
 use crate::locks::blocking_write_lock::BlockingWriteLock;
 use crate::locks::lock_guard::LockGuard;
@@ -208,7 +208,7 @@ impl fmt::Debug for ReentrantGuard<'_> {
 }
 
 fn not_owner(operation: Operation, hold: &LockGuard) -> LockError {
-    LockError::of(ErrorReason::NotOwner, operation, hold.id())
+    hold.request().not_owner(operation)
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::{deadline, in_background, next};
-    use crate::{LossReason, Session};
+    use crate::{ErrorReason, LossReason, Session};
 
     const DIR: &str = "/locks/it";
     const LONG: Duration = Duration::from_secs(30);
@@ -298,7 +298,7 @@ mod tests {
         assert!(matches!(lock.lock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
         assert!(matches!(lock.try_lock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
         assert!(matches!(second.unlock(), Err(ref error) if error.reason() == ErrorReason::NotOwner));
-        assert!(matches!(first.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+        assert!(matches!(first.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
         assert!(lock.lock().unwrap().is_owner());
     }
 

@@ -148,7 +148,7 @@ impl RunOnce {
         options: LockOptions,
         repeat: Repeat,
     ) -> Result<RunOnce> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let support = Arc::new(ProtocolSupport::with_options(session, options)?);
         Ok(RunOnce { support, dir, repeat })
     }
@@ -233,7 +233,7 @@ impl RunOnce {
                 self.retry(key, || guard.commit(|changes| changes.check(key.dir.as_str())))?;
                 // The answer may have come so late that another process has meanwhile owned the lock and done the job.
                 if !guard.is_owner() {
-                    return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, guard.id()));
+                    return Err(guard.request().not_owner(Operation::COMMIT));
                 }
             }
         }
@@ -320,7 +320,7 @@ impl RunOnce {
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument), as in [`run`](RunOnce::run).
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): the marker was not deleted.
     /// - [`Unsupported`](crate::ErrorReason::Unsupported): the client of the session has no transactions.
-    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request with which the call
+    /// - [`NodeDeleted`](crate::ErrorReason::NodeDeleted): another client deleted the request with which the call
     ///   waited for the lock. The marker was not deleted.
     /// - [`ServerDiverged`](crate::ErrorReason::ServerDiverged): there is no marker, but the connected server shows one.
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss), [`SessionLost`](crate::ErrorReason::SessionLost),

@@ -100,7 +100,7 @@ impl Semaphore {
         permits: u32,
         options: LockOptions,
     ) -> Result<Semaphore> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let Some(permits) = NonZeroU32::new(permits) else {
             let rule = "a semaphore without permits would never be acquired";
             return Err(LockError::invalid_argument("permits", rule));
@@ -120,7 +120,7 @@ impl Semaphore {
     ///   retries were used up. Once it is in the queue, the call waits through losses of contact.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session was lost, before or during the wait. On a
     ///   session that [replaces itself](crate::SessionBuilder::replace_lost_sessions), the call starts over instead.
-    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the request's znode.
+    /// - [`NodeDeleted`](crate::ErrorReason::NodeDeleted): another client deleted the request's znode.
     /// - [`HeldTooLong`](crate::ErrorReason::HeldTooLong): the whole [`max_hold`](LockOptions::max_hold) passed after the
     ///   acquisition, before the call returned. The call never returns a permit that is already lost.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
@@ -191,7 +191,8 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// The same as [`acquire`](Semaphore::acquire), and [`Cancelled`](crate::ErrorReason::Cancelled).
+    /// The same as [`acquire`](Semaphore::acquire), [`Refused`](crate::ErrorReason::Refused) if servers refused a
+    /// request until the deadline, and [`Cancelled`](crate::ErrorReason::Cancelled).
     pub fn try_acquire_for(&self, wait: impl Into<Wait>) -> Result<Option<Permit>> {
         Ok(self.in_turn.try_lock_for(&wait.into())?.map(Permit::new))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::{Acl, Call, CreateMode, Op, OpOutcome, Transacted};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
+use crate::error::{Checked, LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::request::Request;
@@ -129,7 +129,7 @@ pub(crate) fn commit(
     transaction.validate(znode)?;
     request.check_process(Operation::COMMIT)?;
     if !is_owner {
-        return Err(LockError::of(ErrorReason::NotOwner, Operation::COMMIT, znode));
+        return Err(request.not_owner(Operation::COMMIT));
     }
     loop {
         let version = rule_out_lost(request, znode, Operation::COMMIT)?;
@@ -144,7 +144,7 @@ pub(crate) fn commit(
             let present = present_version(request, znode)?;
             // A lower version belongs to another znode, which somebody has created at the same path.
             if present < version {
-                return Err(gone(request, znode, Operation::COMMIT));
+                return Err(gone(request, Operation::COMMIT));
             }
             request.commit_fence().advance_to(present);
             continue;
@@ -154,7 +154,7 @@ pub(crate) fn commit(
                 Err(request.core().failure(Operation::COMMIT, znode, error))
             }
             Ok(Transacted::Failed { position: 0, error: ZkError::NoNode }) => {
-                Err(gone(request, znode, Operation::COMMIT))
+                Err(gone(request, Operation::COMMIT))
             }
             outcome => committed(znode, &operations, outcome),
         };
@@ -187,7 +187,7 @@ pub(crate) fn outdate(request: &Request, znode: &ZNodePath) -> Result<()> {
 fn present_version(request: &Request, znode: &ZNodePath) -> Result<i32> {
     let found = request.core().ask(Call::exists(znode, false));
     let found = found.map_err(|error| request.core().failure(Operation::COMMIT, znode, error))?;
-    Ok(found.ok_or_else(|| gone(request, znode, Operation::COMMIT))?.version)
+    Ok(found.ok_or_else(|| gone(request, Operation::COMMIT))?.version)
 }
 
 /// Raises the version of the znode by writing the same data again. From then on, any transaction that checks the old
@@ -214,9 +214,9 @@ fn raise_version(request: &Request, znode: &ZNodePath, version: i32, operation: 
             request.commit_fence().advance_to(reached);
             Ok(())
         }
-        Err(ZkError::NoNode) => Err(gone(request, znode, operation)),
+        Err(ZkError::NoNode) => Err(gone(request, operation)),
         Err(error) => {
-            let operation = Operation { permission: "READ and WRITE", ..operation };
+            let operation = Operation { permission: "READ and WRITE", checked: Checked::Itself, ..operation };
             Err(core.failure(operation, znode, error))
         }
     }
@@ -242,9 +242,9 @@ fn committed(znode: &ZNodePath, operations: &[Op], outcome: ZkResult<Transacted>
 }
 
 /// Notes that the znode is gone, so that the owner knows before the event arrives. Returns the error.
-fn gone(request: &Request, znode: &ZNodePath, operation: Operation) -> LockError {
+fn gone(request: &Request, operation: Operation) -> LockError {
     request.znode_is_gone();
-    LockError::of(ErrorReason::NotOwner, operation, znode)
+    request.not_owner(operation)
 }
 
 fn operation_of(operation: &Op) -> Operation {

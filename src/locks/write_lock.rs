@@ -193,7 +193,7 @@ impl WriteLock {
         options: LockOptions,
         listener: Option<Arc<dyn LockListener>>,
     ) -> Result<WriteLock> {
-        let dir = ZNodePath::parse(dir)?;
+        let dir = session.lock_path(dir)?;
         let support = ProtocolSupport::with_options(session, options)?;
         let inner = Arc::new_cyclic(|inner| LockInner {
             process: support.session().core().process(),
@@ -224,7 +224,7 @@ impl WriteLock {
     /// - [`ConnectionLoss`](crate::ErrorReason::ConnectionLoss): the request could not be created before the retries
     ///   were used up, and was withdrawn. If its znode exists nevertheless, it is deleted in the background.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost): the session has ended.
-    /// - [`RequestDeleted`](crate::ErrorReason::RequestDeleted): another client deleted the znode during the call.
+    /// - [`NodeDeleted`](crate::ErrorReason::NodeDeleted): another client deleted the znode during the call.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied), or another reason for which the server refused the
     ///   request.
     /// - [`Closed`](crate::ErrorReason::Closed): the lock or the session was closed.
@@ -264,8 +264,9 @@ impl WriteLock {
     /// [`Released::Pending`].
     ///
     /// # Errors
-    /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`RequestDeleted`](crate::ErrorReason::RequestDeleted),
-    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong) or [`Closed`](crate::ErrorReason::Closed): the lock was
+    /// - [`LeaseExpired`](crate::ErrorReason::LeaseExpired), [`NodeDeleted`](crate::ErrorReason::NodeDeleted),
+    ///   [`HeldTooLong`](crate::ErrorReason::HeldTooLong), [`SessionLost`](crate::ErrorReason::SessionLost) or
+    ///   [`Closed`](crate::ErrorReason::Closed): the lock was
     ///   already lost. The work under the lock may have overlapped with the next owner's work. The first
     ///   `unlock` after a loss reports it, unless [`lock`](WriteLock::lock) joined the queue again in
     ///   between.
@@ -283,7 +284,7 @@ impl WriteLock {
             return Err(request.end_error(Operation::UNLOCK));
         }
         match released {
-            Err(error) if !owned && error.reason() == ErrorReason::RequestDeleted => Ok(Released::Deleted),
+            Err(error) if !owned && error.reason() == ErrorReason::NodeDeleted => Ok(Released::Deleted),
             released => released,
         }
     }

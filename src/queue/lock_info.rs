@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use humantime::{Rfc3339Timestamp, format_rfc3339_seconds};
+use zookeeper_connection::support::text::OneLine;
 
 use crate::client::Stat;
 use crate::error::{ZkError, ZkResult};
@@ -145,7 +146,7 @@ impl LockInfo {
 
 impl fmt::Display for LockInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}, ", self.path, self.kind)?;
+        write!(f, "{}: {}, ", OneLine(&self.path), self.kind)?;
         match &self.data {
             Some(_) => write!(f, "'{}'", printable(&self.data_lossy()))?,
             None => f.write_str("READ denied")?,

@@ -34,6 +34,8 @@ use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::any_mismatch;
 use crate::session::{Core, Session};
 use crate::wait::Wait;
+#[doc(inline)]
+pub use zookeeper_connection::support::text::one_line;
 
 unwind_safe!(LeaderWatch, QueueWatch);
 

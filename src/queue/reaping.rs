@@ -35,7 +35,7 @@ pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<Sy
         Op::SetData { path: path.clone(), data: Vec::new(), version: None },
         Op::Delete { path, version: None },
     ];
-    match core.call(Operation::CREATE, dir, Call::multi(operations))? {
+    match core.call(Operation::CREATE_IN, dir, Call::multi(operations))? {
         Transacted::Committed(outcomes) => {
             let written = outcomes.iter().find_map(|outcome| match outcome {
                 OpOutcome::DataSet(stat) => Some(Stat::modified(stat)),
@@ -43,10 +43,10 @@ pub(super) fn server_time(core: &Arc<Core>, dir: &ZNodePath) -> Result<Option<Sy
             });
             written
                 .map(Some)
-                .ok_or_else(|| LockError::client(Operation::CREATE, dir, ZkError::MarshallingError))
+                .ok_or_else(|| LockError::client(Operation::CREATE_IN, dir, ZkError::MarshallingError))
         }
         Transacted::Failed { error: ZkError::NoNode, .. } => Ok(None),
-        Transacted::Failed { error, .. } => Err(LockError::client(Operation::CREATE, dir, error)),
+        Transacted::Failed { error, .. } => Err(LockError::client(Operation::CREATE_IN, dir, error)),
     }
 }
 

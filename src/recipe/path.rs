@@ -12,6 +12,9 @@ use zookeeper_connection::{broken_rule, printable};
 
 use crate::error::{LockError, Result};
 
+/// The servers keep their own znodes here and below.
+const RESERVED: &str = "/zookeeper";
+
 /// The full path of a znode. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ZNodePath(Arc<str>);
@@ -32,6 +35,20 @@ impl ZNodePath {
         match rule {
             None => Ok(ZNodePath(path.into())),
             Some(rule) => Err(LockError::invalid_path(printable(path), rule)),
+        }
+    }
+
+    /// Checks a path that a caller has given for a lock below this chroot.
+    pub(crate) fn of_lock(chroot: Option<&str>, dir: &str) -> Result<ZNodePath> {
+        let path = ZNodePath::parse(dir)?;
+        let full = [chroot.unwrap_or_default(), dir].concat();
+        match full.strip_prefix(RESERVED) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                let rule =
+                    "the servers keep znodes of their own at and below /zookeeper; use another directory";
+                Err(LockError::invalid_path(printable(dir), rule))
+            }
+            _ => Ok(path),
         }
     }
 
@@ -122,6 +139,22 @@ mod tests {
             let error = ZNodePath::parse(path).unwrap_err();
             assert_eq!(error.reason(), ErrorReason::InvalidArgument, "{path:?}: {error:?}");
             assert!(error.to_string().contains(rule), "{path:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn znodes_of_the_servers_cannot_be_locked() {
+        for (chroot, dir) in [
+            (None, "/zookeeper"),
+            (None, "/zookeeper/quota/a"),
+            (Some("/zookeeper"), "/a"),
+            (Some("/zookeeper/config"), "/a"),
+        ] {
+            let error = ZNodePath::of_lock(chroot, dir).unwrap_err();
+            assert!(error.is_invalid_argument() && error.to_string().contains("/zookeeper"), "{error}");
+        }
+        for (chroot, dir) in [(None, "/zookeepers"), (None, "/a/zookeeper"), (Some("/app"), "/zookeeper/a")] {
+            assert_eq!(ZNodePath::of_lock(chroot, dir).unwrap().as_str(), dir);
         }
     }
 

@@ -102,5 +102,5 @@ impl<C: Change> Attempts<C> {
 
 /// Returns whether the outcome is open because the server has not answered.
 fn leaves_open(error: &LockError) -> bool {
-    matches!(error.reason(), ErrorReason::ConnectionLoss | ErrorReason::SessionLost(_) | ErrorReason::Closed)
+    matches!(error.reason(), ErrorReason::ConnectionLoss | ErrorReason::SessionLost | ErrorReason::Closed)
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Observer, Request, RequestSpec};
 use crate::client::{Call, CreateMode};
 use crate::engine::{ParticipantId, Place};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkError};
+use crate::error::{Operation, Result, ZkError};
 use crate::logging;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
@@ -45,7 +45,7 @@ impl Downgrade {
         let spec = &*owner.seat.spec;
         let is_owner = owner.core.place(&owner.seat) == Some(Place::Owner);
         let number = spec.access.number_in(owners_znode.name()).filter(|_| is_owner);
-        let number = number.ok_or_else(|| not_owner(owners_znode))?;
+        let number = number.ok_or_else(|| owner.not_owner(Operation::DOWNGRADE))?;
         let id = owner.core.new_id();
         let znode = spec.dir.child(&(owner.core.znode_prefix(access, id) + number));
         let spec = RequestSpec { access, ..spec.clone() };
@@ -69,7 +69,7 @@ impl Downgrade {
             // The owner's znode is gone, perhaps with its directory, and the owner has not noticed yet.
             Ok(None) | Err((_, ZkError::NoNode)) => {
                 self.owner.znode_is_gone();
-                Err(not_owner(&self.owners_znode))
+                Err(self.owner.not_owner(Operation::DOWNGRADE))
             }
             Err((operation, error)) => Err(self.owner.core.failure(operation, &self.owners_znode, error)),
         }
@@ -108,7 +108,7 @@ impl Downgrade {
         // the waiters will own the lock later and must have larger tokens.
         let _ = request.seat.fencing_token.set(fencing_token);
         if !request.core.start_as_owner(&request.seat, &self.znode, self.owner.seat.id) {
-            return Err(not_owner(&self.owners_znode));
+            return Err(self.owner.not_owner(Operation::DOWNGRADE));
         }
         self.may_be_left.store(false, Ordering::Relaxed);
         logging::info!("downgraded {} to {}", self.owners_znode, self.znode);
@@ -127,8 +127,4 @@ impl Drop for Downgrade {
         }
         core.unpin(self.id);
     }
-}
-
-fn not_owner(path: &ZNodePath) -> LockError {
-    LockError::of(ErrorReason::NotOwner, Operation::DOWNGRADE, path)
 }

@@ -169,6 +169,19 @@ impl LastingRequest {
         }
     }
 
+    /// Returns the refusal by a server that keeps the request from knowing whether the lock is free, if there is one.
+    pub(crate) fn refusal(&self) -> Option<LockError> {
+        self.request()?.refusal()
+    }
+
+    /// Like [`end_error`](LastingRequest::end_error), but does not take the mutex of the session.
+    pub(crate) fn unclassified_end_error(&self, operation: Operation) -> LockError {
+        match self.request() {
+            Some(request) => request.unclassified_end_error(operation),
+            None => LockError::of(ErrorReason::Closed, operation, &self.spec.dir),
+        }
+    }
+
     fn lasts_beyond(&self, request: &Request) -> bool {
         self.is_lasting && request.was_dropped_with_its_session()
     }
@@ -232,7 +245,7 @@ impl LastingRequest {
         if matches!(former, Stage::Over) {
             return;
         }
-        let how = Ending::Dropped(LossReason::SessionClosed, None);
+        let how = Ending::Dropped(LossReason::Closed, None);
         self.observer.post(&RequestEvent::Ended { place: Place::Unknown, how, time: Duration::ZERO });
         if self.observer.has_callbacks() {
             let observer = Arc::clone(&self.observer);
@@ -245,7 +258,7 @@ impl Observer for LastingRequest {
     fn post(&self, event: &RequestEvent) {
         match event {
             RequestEvent::Ended { how: Ending::Dropped(reason, _), .. }
-                if self.is_lasting && reason.is_session_loss() =>
+                if self.is_lasting && *reason == LossReason::SessionLost =>
             {
                 self.news.post(());
             }

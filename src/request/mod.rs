@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::client::Call;
 pub(crate) use crate::engine::{Ending, Place, RequestEvent, RequestSpec};
-use crate::engine::{Event, ParticipantId};
+use crate::engine::{Event, ParticipantId, SessionEnd};
 use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkResult};
 use crate::recipe::path::ZNodePath;
 pub(crate) use crate::session::Observer;
@@ -209,26 +209,37 @@ impl Request {
 
     /// Returns why the request ended.
     pub(crate) fn end_error(&self, operation: Operation) -> LockError {
+        self.core.classify(self.unclassified_end_error(operation))
+    }
+
+    /// Like [`end_error`](Request::end_error), but takes no mutex. The kind does not consider what has become of the
+    /// session.
+    pub(crate) fn unclassified_end_error(&self, operation: Operation) -> LockError {
+        let name = self.seat.name();
         match self.seat.ending() {
-            Some(Ending::Lost(reason)) => LockError::ended(operation, self.seat.name(), *reason),
+            Some(Ending::Lost(reason)) => LockError::ended(operation, name, *reason),
             Some(Ending::Dropped(_, Some(failure))) => failure.clone().into(),
-            Some(Ending::Dropped(reason, None)) => {
-                LockError::ended(Operation::LOCK, self.seat.name(), *reason)
-            }
-            Some(Ending::Withdrawn) | None => self.not_owner(operation),
+            Some(Ending::Dropped(reason, None)) => LockError::ended(Operation::LOCK, name, *reason),
+            Some(Ending::Withdrawn) | None => LockError::of(ErrorReason::NotOwner, operation, name),
         }
     }
 
     /// Returns why the request does not hold the lock, even if nobody has noticed the loss yet.
     pub(crate) fn loss_error(&self, operation: Operation) -> LockError {
         match self.loss() {
-            Some(reason) => LockError::ended(operation, self.seat.name(), reason),
+            Some(reason) => self.core.classify(LockError::ended(operation, self.seat.name(), reason)),
             None => self.end_error(operation),
         }
     }
 
-    fn not_owner(&self, operation: Operation) -> LockError {
-        LockError::of(ErrorReason::NotOwner, operation, self.seat.name())
+    /// Returns the refusal by a server that keeps the request from knowing whether the lock is free, if there is one.
+    pub(crate) fn refusal(&self) -> Option<LockError> {
+        self.core.refusal(&self.seat).map(LockError::from)
+    }
+
+    /// The error of an operation that only the owner may do. The caller has checked the process.
+    pub(crate) fn not_owner(&self, operation: Operation) -> LockError {
+        self.core.classify(LockError::of(ErrorReason::NotOwner, operation, self.seat.name()))
     }
 
     /// Returns why the lock was lost, if it was lost while this request held it.
@@ -243,13 +254,13 @@ impl Request {
             // A forked child owns nothing. It takes no mutex, because the thread that holds one may not exist
             // in the child.
             let ended = ownership.ended_at(Moment::from_nanos(u64::MAX));
-            return ended.map(|_| LossReason::SessionExpired);
+            return ended.map(|_| LossReason::SessionLost);
         }
         // The hold may have ended before any thread noticed.
         let ended = ownership.ended_at(self.core.now())?;
         Some(match self.seat.has_reached_limit(ended) {
             true => LossReason::HeldTooLong,
-            false => self.core.snapshot().end_reason.unwrap_or(LossReason::LeaseExpired),
+            false => SessionEnd::loss_of_hold(self.core.snapshot().end_reason),
         })
     }
 
@@ -266,7 +277,7 @@ impl Request {
     /// Returns whether the request was waiting when its session was lost. If so, it may be made again on another
     /// session.
     pub(crate) fn was_dropped_with_its_session(&self) -> bool {
-        matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if reason.is_session_loss())
+        matches!(self.seat.ending(), Some(Ending::Dropped(reason, _)) if *reason == LossReason::SessionLost)
     }
 }
 

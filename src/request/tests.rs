@@ -4,6 +4,7 @@ mod crossing;
 mod directories;
 mod downgrade;
 mod interleavings;
+mod kinds;
 mod late_creates;
 mod limited_holds;
 mod lost_replies;

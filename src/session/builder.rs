@@ -11,7 +11,7 @@ use zookeeper_connection::SaslDigest;
 use zookeeper_connection::ServerMemory;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
-use zookeeper_connection::{Credential, TickNote};
+use zookeeper_connection::{ConnectString, Credential, TickNote};
 
 use super::own_client::{OwnClient, OwnOptions};
 use super::threads::Threads;
@@ -47,7 +47,7 @@ const MIN_JUTE_MAX_BUFFER: usize = 4096;
 ///
 /// To connect several sessions, clone the builder. Clones share what they learn of the servers, so a session does not
 /// begin with a server that was silent to another one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `connect` is called"]
 pub struct SessionBuilder {
     connect_string: String,
@@ -76,6 +76,25 @@ struct Hook(Arc<dyn EventHook>);
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EventHook")
+    }
+}
+
+impl fmt::Debug for SessionBuilder {
+    /// Writes no credentials, not even if they are in the wrong place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = ConnectString::parse(&self.connect_string);
+        let servers = servers.map_or_else(|_| "…".to_owned(), |servers| servers.to_string());
+        let mut shown = f.debug_struct("SessionBuilder");
+        shown.field("connect_string", &servers).field("session_timeout", &self.session_timeout);
+        shown.field("replaces_lost_sessions", &self.replaces_lost_sessions);
+        shown.field("credentials", &self.credentials);
+        #[cfg(feature = "sasl")]
+        shown.field("sasl_digest", &self.sasl_digest);
+        #[cfg(feature = "kerberos")]
+        shown.field("kerberos", &self.kerberos);
+        #[cfg(feature = "tls")]
+        shown.field("tls", &self.tls);
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -224,7 +243,7 @@ impl SessionBuilder {
 
     /// Adds a credential that is presented to every server.
     ///
-    /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential is `user:password`. The session sends it
+    /// This is ZooKeeper's `addauth`. With the scheme `digest`, the credential must be `user:password`. The session sends it
     /// before any call on every connection, and so does a session that replaces a lost one. Credentials are never
     /// logged.
     ///
@@ -332,7 +351,7 @@ impl SessionBuilder {
     /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the connect string is malformed, the timeout is
     ///   shorter than 100 ms or longer than a day, the [`max_tick`](SessionBuilder::max_tick) is zero, the
     ///   [`tick`](SessionBuilder::tick) is zero, longer than `max_tick` or more than half of the granted session timeout,
-    ///   `jute.maxbuffer` is less than 4096, or both DIGEST-MD5 and Kerberos are set.
+    ///   `jute.maxbuffer` is less than 4096, a credential does not have the form of its scheme, or both DIGEST-MD5 and Kerberos are set.
     /// - [`InvalidTls`](crate::ErrorReason::InvalidTls): a file of the TLS configuration cannot be used.
     /// - [`CertificateRefused`](crate::ErrorReason::CertificateRefused): at each server, one side refused the certificate
     ///   of the other, or the server wants one.
@@ -358,7 +377,7 @@ impl SessionBuilder {
         Ok(session)
     }
 
-    /// Checks the connect string, the session timeout, the ticks and `jute.maxbuffer`.
+    /// Checks the connect string, the session timeout, the ticks, `jute.maxbuffer` and the form of credentials.
     ///
     /// [`connect`](SessionBuilder::connect) makes the same checks before it sends anything.
     ///
@@ -368,10 +387,28 @@ impl SessionBuilder {
         self.options().map(drop)
     }
 
+    /// Checks that a lock of a session with these settings may be made in this directory. Sends nothing.
+    ///
+    /// Each lock makes the same check when it is created.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the path is invalid or, with the chroot, is
+    /// `/zookeeper` or below, where the servers keep znodes of their own; or a setting is malformed or out of bounds.
+    pub fn check_lock_path(&self, dir: &str) -> Result<()> {
+        ZNodePath::of_lock(self.options()?.servers.chroot(), dir).map(drop)
+    }
+
     fn options(&self) -> Result<OwnOptions> {
         check_timeout(self.session_timeout)?;
         check_jute_max_buffer(self.jute_max_buffer)?;
         check_ticks(self.tick, self.max_tick)?;
+        if let Some(rule) = self.credentials.iter().find_map(Credential::broken_rule) {
+            return Err(LockError::invalid_argument("credential", rule));
+        }
+        #[cfg(feature = "sasl")]
+        if let Some(rule) = self.sasl_digest.as_ref().and_then(SaslDigest::broken_rule) {
+            return Err(LockError::invalid_argument("SASL configuration", rule));
+        }
         OwnOptions::new(&self.connect_string, self.session_timeout)
     }
 

@@ -10,7 +10,7 @@ use super::driver::Core;
 use super::happened::Happened;
 use super::mailbox::Mailbox;
 use super::seat::Seat;
-use crate::engine::{Event, Place, RequestEvent};
+use crate::engine::{Event, Place, RequestEvent, SessionEnd};
 use crate::error::LossReason;
 use crate::external::External;
 use crate::logging;
@@ -77,7 +77,7 @@ pub enum SessionEvent {
     /// Contact was lost. The session may still be alive.
     Suspended,
     /// The session ended, with all its locks. Not reported after [`Session::close`](crate::Session::close).
-    SessionLost(LossReason),
+    SessionLost,
     /// A new session has replaced the lost one, and a server serves it.
     SessionReplaced(SessionConnected),
     /// A request waits behind others in the queue.
@@ -284,7 +284,7 @@ impl Events {
 fn is_for_hook(event: &Event) -> bool {
     match event {
         // The application itself has closed the session.
-        Event::SessionEnded(reason) => *reason != LossReason::SessionClosed,
+        Event::SessionEnded(reason) => *reason != SessionEnd::Closed,
         Event::Connected | Event::Suspended | Event::SessionReplaced => true,
         Event::Request(_, event) => matches!(
             event,
@@ -303,7 +303,7 @@ fn hook_event(Happened { event, seat, contact }: Happened) -> Option<SessionEven
         Event::Connected => contact.map(SessionEvent::Connected),
         Event::SessionReplaced => contact.map(SessionEvent::SessionReplaced),
         Event::Suspended => Some(SessionEvent::Suspended),
-        Event::SessionEnded(reason) => Some(SessionEvent::SessionLost(reason)),
+        Event::SessionEnded(_) => Some(SessionEvent::SessionLost),
         Event::Request(_, event) => seat.and_then(|seat| hook_event_of_request(&seat, &event)),
         _ => None,
     }

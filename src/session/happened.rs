@@ -85,10 +85,10 @@ fn level_of_request(event: &RequestEvent) -> Option<Level> {
             Ending::Withdrawn => Level::Debug,
             // Until the request has a place in the queue, its caller is still waiting, and gets the error.
             _ if *place == Place::Unknown => Level::Debug,
-            _ if how.reason() == Some(LossReason::SessionClosed) => Level::Info,
+            _ if how.reason() == Some(LossReason::Closed) => Level::Info,
             // A lost lock needs a line of its own. What the other requests of a lost session were about does not: the
             // line about the session counts them, and each caller gets an error or waits on.
-            Ending::Dropped(reason, None) if reason.is_session_loss() => Level::Debug,
+            Ending::Dropped(LossReason::SessionLost, None) => Level::Debug,
             _ => Level::Warn,
         },
     })
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::engine::ParticipantId;
+    use crate::engine::{ParticipantId, SessionEnd};
     use crate::recipe::path::ZNodePath;
 
     fn of_request(event: RequestEvent) -> Happened {
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn loss_is_a_warning_unless_the_session_was_closed() {
-        let levels = [(LossReason::SessionClosed, Level::Info), (LossReason::SessionExpired, Level::Warn)];
+        let levels = [(SessionEnd::Closed, Level::Info), (SessionEnd::Expired, Level::Warn)];
         for (reason, expected) in levels {
-            let (place, how) = (Place::Owner, Ending::Lost(reason));
+            let (place, how) = (Place::Owner, Ending::Lost(reason.into()));
             let ended = of_request(RequestEvent::Ended { place, how, time: Duration::ZERO });
             assert_eq!(ended.level(), Some(expected), "{reason}");
         }
@@ -195,7 +195,7 @@ mod tests {
     /// A session may have thousands of requests.
     #[test]
     fn only_lost_locks_are_warned_of_one_by_one_when_a_session_is_lost() {
-        let reason = LossReason::SessionExpired;
+        let reason = LossReason::SessionLost;
         let ended = |place, how| of_request(RequestEvent::Ended { place, how, time: Duration::ZERO }).level();
         assert_eq!(ended(Place::Owner, Ending::Lost(reason)), Some(Level::Warn));
         assert_eq!(ended(Place::Queued, Ending::Dropped(reason, None)), Some(Level::Debug));

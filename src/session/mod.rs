@@ -27,11 +27,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 
 use crate::client::ZooKeeperClient;
-use crate::engine::Event;
-use crate::error::{ErrorReason, LockError, LossReason, Operation, Result};
+use crate::engine::{Event, SessionEnd};
+use crate::error::{ErrorReason, LockError, Operation, Result};
 use crate::lock_order::{Mutex, rank::SESSION, unwind_safe};
 use crate::logging;
 use crate::process::{PerProcess, Process};
+use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Moment, Runtime};
 use crate::wait::CancelToken;
 
@@ -330,7 +331,7 @@ impl Session {
     /// Closes the session for all its handles.
     ///
     /// All locks are released, waiting calls return an error, and listeners and guards report
-    /// [`SessionClosed`](LossReason::SessionClosed). Idempotent.
+    /// [`Closed`](LossReason::Closed). Idempotent.
     ///
     /// Blocks until the server has confirmed the end of the session, for at most five seconds. Without contact, the
     /// call does not wait at all; while the server is silent, it waits for at most a second. The rest happens in the
@@ -343,9 +344,9 @@ impl Session {
     /// server, and a znode that is left behind blocks others until the session times out.
     pub fn close(&self) {
         let core = self.handle.close();
-        let is_lost = core.snapshot().end_reason.is_some_and(LossReason::is_session_loss);
+        let is_lost = core.snapshot().end_reason.is_some_and(|end| end != SessionEnd::Closed);
         let begun = core.now();
-        core.end(LossReason::SessionClosed);
+        core.end(SessionEnd::Closed);
         let mut waits = core.snapshot().in_contact && !is_lost;
         while waits {
             let is_finished = core.wait(&[core.finished()], Some(core.now().after(MAX_CLOSE_SILENCE)));
@@ -391,6 +392,11 @@ impl Session {
         }
     }
 
+    /// Checks a path that a caller has given for a lock on this session.
+    pub(crate) fn lock_path(&self, dir: &str) -> Result<ZNodePath> {
+        ZNodePath::of_lock(self.core().client().chroot().as_deref(), dir)
+    }
+
     /// Fails in a forked child, where the session has ended. Takes no mutex.
     ///
     /// # Errors
@@ -409,6 +415,9 @@ impl fmt::Debug for Session {
 impl Handle {
     fn new(core: Arc<Core>, replacement: Option<Replacement>) -> Handle {
         let (process, runtime) = (core.process(), Arc::clone(core.runtime()));
+        if let Some(replacement) = &replacement {
+            core.replace_until(replacement.closed());
+        }
         Handle { core: Mutex::new(core), replacement, process, runtime, in_child: PerProcess::new() }
     }
 
@@ -457,9 +466,11 @@ impl Handle {
         let contact = Some(core.contact());
         let mut current = self.core.lock();
         // Under the mutex: see `close`.
-        if self.replacement.as_ref().is_none_or(Replacement::is_closed) {
+        let Some(replacement) = self.replacement.as_ref().filter(|replacement| !replacement.is_closed())
+        else {
             return false;
-        }
+        };
+        core.replace_until(replacement.closed());
         if let Some(events) = current.events() {
             // Posted here, before any event of the new session.
             events.post(Happened { event: Event::SessionReplaced, seat: None, contact });
@@ -477,7 +488,7 @@ impl Drop for Handle {
         // In a forked child, the session belongs to the parent, and a mutex may stay held forever.
         match self.process.is_current() {
             true => {
-                self.close().end(LossReason::SessionClosed);
+                self.close().end(SessionEnd::Closed);
                 logging::await_written();
             }
             // Dropping the replacement would drop senders whose channels threads of the parent may have locked.
@@ -525,7 +536,7 @@ fn open_core(
     match await_first_contact(&core, contact) {
         Ok(()) => Ok(core),
         Err(error) => {
-            core.end(LossReason::SessionClosed);
+            core.end(SessionEnd::Closed);
             Err(error)
         }
     }

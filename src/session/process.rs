@@ -17,7 +17,7 @@ use crate::time::Runtime;
 pub(crate) fn check_process(process: Process, operation: Operation, path: impl fmt::Display) -> Result<()> {
     match process.is_current() {
         true => Ok(()),
-        false => Err(LockError::ended(operation, path, LossReason::SessionExpired)),
+        false => Err(LockError::ended(operation, path, LossReason::SessionLost)),
     }
 }
 

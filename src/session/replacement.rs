@@ -11,7 +11,8 @@ use crossbeam_channel::Sender;
 use super::driver::Core;
 use super::{FirstContact, Handle, SessionState, check_timeout, open_core};
 use crate::client::ZooKeeperClient;
-use crate::error::{LockError, LossReason, Result};
+use crate::engine::SessionEnd;
+use crate::error::{LockError, Result};
 use crate::external::External;
 use crate::lock_order::{Mutex, rank::REPLACEMENT};
 use crate::logging;
@@ -267,7 +268,7 @@ fn install(
     let replaced = handle.upgrade().filter(|handle| handle.replace(Arc::clone(&core)));
     let Some(handle) = replaced else {
         // The session was closed or dropped while the factory was running.
-        core.end(LossReason::SessionClosed);
+        core.end(SessionEnd::Closed);
         return None;
     };
     let after = outage.map(|outage| format!(", after {outage:.1?} without contact")).unwrap_or_default();
@@ -282,7 +283,7 @@ fn install(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorReason;
+    use crate::error::{ErrorReason, LossReason};
     use std::panic::resume_unwind;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
@@ -437,7 +438,7 @@ mod tests {
         let lock = WriteLock::with_listener(&session, "/locks/it", reporting).unwrap();
         assert!(!lock.lock().unwrap());
         next(&clients).expire();
-        assert_eq!(next(&reports), LockEvent::Dropped(LossReason::SessionClosed));
+        assert_eq!(next(&reports), LockEvent::Dropped(LossReason::Closed));
         eventually("every session is closed", || server.sessions().is_empty());
         drop((lock, follower, session));
         assert_eq!(reports.iter().collect::<Vec<_>>(), []);
@@ -530,7 +531,7 @@ mod tests {
         assert_eq!(next(&changes), SessionState::Lost);
         assert_eq!(next(&changes), SessionState::Connected);
         assert_eq!(server.sessions().len(), 1, "clients on which no session was made are closed");
-        session.core().end(LossReason::SessionClosed);
+        session.core().end(SessionEnd::Closed);
     }
 
     #[test]

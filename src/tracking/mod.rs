@@ -29,8 +29,8 @@ use self::subject::Then;
 pub(crate) use self::subject::{Look, Subject};
 pub(crate) use self::waiter_watch::WaiterWatch;
 use crate::client::Reply;
-use crate::engine::{LookStep, ParticipantId};
-use crate::error::{ErrorReason, LockError, LossReason, Operation, Result, ZkError, ZkResult};
+use crate::engine::{LookStep, ParticipantId, SessionEnd};
+use crate::error::{ErrorReason, LockError, Operation, Result, ZkError, ZkResult};
 use crate::lock_order::{Mutex, rank::TRACKER};
 use crate::logging;
 use crate::process::Process;
@@ -118,7 +118,7 @@ impl<S: Subject> Tracking<S> {
             Some(sight) => Ok(sight),
             // This never happens: `start` returns a tracking only after the first value, and every later view
             // has a value or an error.
-            None => Err(self.end_error(LossReason::SessionClosed)),
+            None => Err(self.end_error(SessionEnd::Closed)),
         }
     }
 
@@ -176,8 +176,8 @@ impl<S: Subject> Tracking<S> {
         }
     }
 
-    fn end_error(&self, reason: LossReason) -> LockError {
-        LockError::ended(Operation::WATCH, self.path(), reason)
+    fn end_error(&self, reason: SessionEnd) -> LockError {
+        LockError::ended(Operation::WATCH, self.path(), reason.into())
     }
 }
 
@@ -278,7 +278,7 @@ impl<S: Subject> Tracker for TrackerInner<S> {
         }
     }
 
-    fn end(&self, reason: LossReason) {
+    fn end(&self, reason: SessionEnd) {
         let former = self.state.lock().sighting.end(reason);
         // Drop the former view outside the mutex.
         drop(former);
@@ -297,7 +297,7 @@ impl<S: Subject> OnNewSession for TrackerInner<S> {
     }
 
     fn closed(&self) {
-        self.end(LossReason::SessionClosed);
+        self.end(SessionEnd::Closed);
     }
 }
 

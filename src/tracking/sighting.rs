@@ -2,7 +2,8 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::error::{LossReason, ZkError};
+use crate::engine::SessionEnd;
+use crate::error::ZkError;
 use crate::time::{Latch, Setter};
 
 pub(super) struct Sighting<T> {
@@ -24,7 +25,7 @@ pub(super) enum View<T> {
     /// The server refuses a read of the subject.
     Refused(ZkError),
     /// The session has ended. This is final.
-    Ended(LossReason),
+    Ended(SessionEnd),
 }
 
 impl<T: PartialEq> Sighting<T> {
@@ -60,8 +61,8 @@ impl<T: PartialEq> Sighting<T> {
     }
 
     /// Notes the end of the session. Returns the former view, as [`set`](Sighting::set) does.
-    pub(super) fn end(&mut self, reason: LossReason) -> Option<View<T>> {
-        if self.is_lasting && reason.is_session_loss() {
+    pub(super) fn end(&mut self, reason: SessionEnd) -> Option<View<T>> {
+        if self.is_lasting && reason != SessionEnd::Closed {
             return None;
         }
         let former = self.set(View::Ended(reason))?;
@@ -111,10 +112,10 @@ mod tests {
     fn the_end_is_final_and_disconnects() {
         let (mut sighting, changes) = Sighting::new(false);
         sighting.set(View::Seen(1));
-        sighting.end(LossReason::SessionExpired);
-        sighting.end(LossReason::SessionClosed);
+        sighting.end(SessionEnd::Expired);
+        sighting.end(SessionEnd::Closed);
         assert!(sighting.set(View::Seen(2)).is_none());
-        assert_eq!(*sighting.view(), View::Ended(LossReason::SessionExpired));
+        assert_eq!(*sighting.view(), View::Ended(SessionEnd::Expired));
         assert_eq!(all_until_the_end(&changes), 1);
     }
 
@@ -122,9 +123,9 @@ mod tests {
     fn the_loss_of_a_session_that_is_replaced_is_no_end() {
         let (mut sighting, changes) = Sighting::new(true);
         sighting.set(View::Seen(1));
-        sighting.end(LossReason::LeaseExpired);
+        sighting.end(SessionEnd::Silent);
         assert!(sighting.set(View::Seen(2)).is_some());
-        sighting.end(LossReason::SessionClosed);
+        sighting.end(SessionEnd::Closed);
         assert!(sighting.set(View::Seen(3)).is_none());
         assert_eq!(all_until_the_end(&changes), 1);
     }

@@ -11,9 +11,7 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::child_test::ChildTest;
-use crate::fixtures::{
-    ErrorVariant, LONG, Observer, SHORT, connect, connect_replaced, next, session, unique_dir,
-};
+use crate::fixtures::{LONG, Observer, SHORT, connect, connect_replaced, next, session, unique_dir};
 use crate::support::relay::Relay;
 use crate::support::server;
 use crate::support::wait::{deadline, eventually, scaled};
@@ -185,7 +183,7 @@ fn directory_deleted_under_a_kept_lock_is_created_again() {
     let lost = guard.lost().clone();
     observer.delete(guard.id());
     assert_eq!(next(&lost), LossReason::NodeDeleted);
-    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
     observer.delete(&dir);
     let guard = lock.lock().unwrap();
     assert!(guard.is_owner());
@@ -234,7 +232,7 @@ fn lost_session_ends_a_kept_lock_and_the_next_session_acquires_it_again() {
         relay.restore();
         assert!(waiting.join().unwrap().unwrap());
     });
-    assert!(guard.unlock().unwrap_err().is_session_lost());
+    assert_eq!(guard.unlock().unwrap_err().reason(), ErrorReason::LeaseExpired);
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn waiters_acquire_in_the_end_while_the_queue_is_reaped() {
                             successful.fetch_add(usize::from(acquired == 1), Ordering::SeqCst);
                             drop(guard.expect("the lock could not be acquired"));
                         }
-                        Err(error) if error.reason() == ErrorReason::RequestDeleted => {}
+                        Err(error) if error.reason() == ErrorReason::NodeDeleted => {}
                         Err(error) => panic!("{error}"),
                     }
                 }

@@ -311,7 +311,7 @@ fn closed_session_ends_its_candidates() {
         assert_ends(candidate);
         assert!(candidate.error().unwrap().is_closed(), "{:?}", candidate.error());
     }
-    assert_eq!(next(&messages), Message::Stopped(Some(LossReason::SessionClosed)));
+    assert_eq!(next(&messages), Message::Stopped(Some(LossReason::Closed)));
 }
 
 // ---- stopping

@@ -122,7 +122,7 @@ fn deletion_during_a_disconnect_is_reported_after_it() {
     fixture.relay.restore();
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
-    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn session_that_the_servers_do_not_know_is_reported_as_lost() {
         observer.create_persistent(&format!("/busy-{number}"));
     }
     await_state(&states, SessionState::Lost);
-    assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
+    assert_eq!(next(&calls), Call::Lost(LossReason::SessionLost));
     assert!(!lock.is_owner());
     assert!(lock.lock().unwrap_err().is_session_lost());
     assert!(lock.unlock().unwrap_err().is_session_lost());
@@ -346,7 +346,7 @@ fn queued_request_is_dropped_when_its_session_is_lost() {
     let waiter = WriteLock::with_listener(&far, &fixture.dir, listener).unwrap();
     assert!(!waiter.lock().unwrap());
     fixture.relay.swallow();
-    assert_eq!(next(&calls), Call::Dropped(LossReason::LeaseExpired));
+    assert_eq!(next(&calls), Call::Dropped(LossReason::SessionLost));
     assert!(calls.try_recv().is_err(), "a lock that was not acquired must not be released or lost");
 }
 
@@ -363,7 +363,7 @@ fn owner_gets_the_loss_when_another_deletes_its_znode() {
     assert_eq!(next(guard.lost()), LossReason::NodeDeleted);
     assert!(!guard.is_owner());
     assert_eq!(guard.fencing_token().unwrap(), token, "the resource, not the lock, must refuse the token");
-    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
 
     let (listener, calls) = RecordingListener::new();
     let lock = WriteLock::with_listener(&near, &fixture.dir, listener).unwrap();
@@ -382,7 +382,7 @@ fn with_lock_fails_when_the_lock_was_taken_away() {
     let near = session(server::shared());
     let lock = BlockingWriteLock::new(&near, &fixture.dir).unwrap();
     let error = lock.with_lock(|guard| fixture.observer.delete(guard.id())).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn waiters_of_a_deleted_queue_fail_and_can_join_again() {
         fixture.observer.delete(&fixture.dir);
         for waiter in waiters {
             let error = waiter.join().unwrap().unwrap_err();
-            assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+            assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
         }
     });
     eventually("the holder notices", || !holder.is_owner());

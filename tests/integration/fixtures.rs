@@ -29,7 +29,7 @@ pub trait ErrorVariant {
 
 impl ErrorVariant for LockError {
     fn is_session_lost(&self) -> bool {
-        matches!(self.reason(), ErrorReason::SessionLost(_))
+        matches!(self.reason(), ErrorReason::SessionLost)
     }
 
     fn is_closed(&self) -> bool {

@@ -136,7 +136,7 @@ fn permit_of_a_lost_session_is_lost_and_goes_to_another() {
     relay.swallow();
     let next_permit = semaphore(&near, &dir).try_acquire_for(deadline()).unwrap().unwrap();
     assert!(!lost.is_owner() && next_permit.is_owner());
-    assert!(matches!(next(lost.lost()), LossReason::LeaseExpired | LossReason::SessionExpired));
+    assert!(matches!(next(lost.lost()), LossReason::LeaseExpired | LossReason::SessionLost));
 }
 
 #[test]

@@ -101,16 +101,6 @@ pub(crate) struct ConnectionArgs {
 impl ConnectionArgs {
     /// Checks the settings without connecting.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        // The text before the '@' may be a password, which other messages would show.
-        if self.connect.contains('@') {
-            let message = "the connect string has an '@': write HOST:PORT,...[/CHROOT], and give credentials with \
-                           --auth, --sasl, a file or the environment";
-            return Err(Failure::new(USAGE, message));
-        }
-        if let Some((scheme, _)) = self.connect.split_once("://") {
-            let message = format!("a connect string has no scheme: leave '{scheme}://' out");
-            return Err(Failure::new(USAGE, message));
-        }
         Ok(self.builder(&self.connect)?.check()?)
     }
 
@@ -265,15 +255,11 @@ impl std::str::FromStr for Identity {
 
     /// The error does not show the text, which may be a password.
     fn from_str(text: &str) -> Result<Identity, String> {
-        match text.split_once(':') {
-            Some(("digest", credential)) if !credential.contains(':') => {
-                Err("a credential of digest is USER:PASSWORD".to_owned())
-            }
-            Some((scheme, credential)) if !scheme.is_empty() => {
-                Ok(Identity { scheme: scheme.to_owned(), credential: credential.to_owned() })
-            }
-            _ => Err("an identity is SCHEME:CREDENTIAL, such as digest:user:password".to_owned()),
-        }
+        let Some((scheme, credential)) = text.split_once(':') else {
+            return Err("an identity is SCHEME:CREDENTIAL, such as digest:user:password".to_owned());
+        };
+        Session::builder("localhost").auth(scheme, credential).check().map_err(|error| error.to_string())?;
+        Ok(Identity { scheme: scheme.to_owned(), credential: credential.to_owned() })
     }
 }
 

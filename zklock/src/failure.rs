@@ -94,9 +94,10 @@ pub(crate) fn code_of(error: &LockError) -> u8 {
         | ErrorReason::InvalidAcl
         | ErrorReason::Refused
         | ErrorReason::SequenceExhausted => CANNOT_CREATE,
-        ErrorReason::RequestDeleted | ErrorReason::HeldTooLong | ErrorReason::NotOwner => LOST,
+        ErrorReason::NodeDeleted | ErrorReason::HeldTooLong | ErrorReason::NotOwner => LOST,
         ErrorReason::AccessDenied | ErrorReason::CredentialsRefused => DENIED,
         ErrorReason::Thread => SYSTEM,
+        // Among them is an ended lease: the cause is a lost contact.
         _ => UNAVAILABLE,
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr as _;
+pub(crate) use zookeeper_recipes_lock::queue::one_line;
 
 use crate::failure::Failure;
 
@@ -29,22 +30,6 @@ pub(crate) fn is_closed() -> bool {
 #[cfg(not(unix))]
 pub(crate) fn is_closed() -> bool {
     false
-}
-
-/// Returns the text of another client as one line that is safe for a terminal. Escapes control characters, line
-/// separators and marks that change the writing direction, and nothing else.
-pub(crate) fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                line.extend(character.escape_unicode());
-            }
-            control if control.is_control() => line.extend(control.escape_debug()),
-            other => line.push(other),
-        }
-    }
-    line
 }
 
 /// Like [`one_line`], but shortened to [`MAX_TEXT`] characters.
@@ -104,14 +89,6 @@ mod tests {
         table.row(vec!["wide".to_owned(), "é".to_owned(), String::new()]);
         table.row(vec!["日本".to_owned(), "e\u{301}".to_owned(), "x".to_owned()]);
         assert_eq!(table.render(), "A     LONG  B\nwide  é\n日本  e\u{301}     x\n");
-    }
-
-    #[test]
-    fn only_control_characters_are_escaped() {
-        let json = r#"{"url": "http://é\\\\a", 'x': 1}"#;
-        assert_eq!(one_line(json), json);
-        let controls = "\x1b[2J\r\n\t\x7f\u{9b}\u{2028}\u{202e}";
-        assert_eq!(one_line(controls), "\\u{1b}[2J\\r\\n\\t\\u{7f}\\u{9b}\\u{2028}\\u{202e}");
     }
 
     #[test]

@@ -93,12 +93,12 @@ fn news(reported: &mut Option<String>, obstacle: Option<String>) -> Option<Strin
 
 /// Returns whether an error may pass. A lost session is replaced, so its loss passes as well.
 fn is_passing(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Retry | ErrorKind::Reconnect)
+    error.kind() != ErrorKind::Permanent
 }
 
 fn is_lost_contact(error: &LockError) -> bool {
     use ErrorReason::{ConnectionLoss, NoServer, SessionLost};
-    matches!(error.reason(), ConnectionLoss | NoServer | SessionLost(_))
+    matches!(error.reason(), ConnectionLoss | NoServer | SessionLost)
 }
 
 #[cfg(test)]

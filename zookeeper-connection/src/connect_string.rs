@@ -26,30 +26,35 @@ impl ConnectString {
     ///
     /// # Errors
     /// [`InvalidConnectString`](ConnectError::InvalidConnectString) and
-    /// [`InvalidChroot`](ConnectError::InvalidChroot).
+    /// [`InvalidChroot`](ConnectError::InvalidChroot). They do not show the text, in which somebody may have put a
+    /// password.
     pub fn parse(text: &str) -> Result<ConnectString> {
         let text = text.trim();
         let (servers, chroot) = match text.find('/') {
             Some(slash) => text.split_at(slash),
             None => (text, ""),
         };
+        if text.contains('@') {
+            return Err(refused(format!("it has an '@'; {FORM}, and give credentials apart from it")));
+        }
+        if let Some((scheme, _)) = text.split_once("://") {
+            let is_scheme = scheme.chars().all(|character| character.is_ascii_alphanumeric());
+            let scheme = if is_scheme { scheme } else { "…" };
+            return Err(refused(format!("it has a scheme; leave '{scheme}://' out")));
+        }
         if servers.contains(';') {
-            let rule = format!("'{}' has a semicolon; separate servers by commas", text.escape_debug());
-            return Err(refused(rule));
+            return Err(refused("it has a semicolon; separate servers by commas".to_owned()));
         }
         if chroot.contains(|character: char| matches!(character, ',' | ';') || character.is_whitespace()) {
-            let chroot = chroot.escape_debug();
-            let rule = format!(
-                "'{}' has the chroot '{chroot}'; give the chroot once, after the last server: {FORM}",
-                text.escape_debug()
-            );
-            return Err(refused(rule));
+            let rule = "its chroot has a comma, a semicolon or white space; give the chroot once, after the last server";
+            return Err(refused(format!("{rule}: {FORM}")));
         }
         // Empty entries are ignored, as in Java's client: a generated list may end in a comma.
         let named = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
-        let servers: Vec<String> = named.map(|server| parse_server(server, text)).collect::<Result<_>>()?;
+        let servers: Vec<String> =
+            (1..).zip(named).map(|(number, server)| parse_server(number, server)).collect::<Result<_>>()?;
         if servers.is_empty() {
-            return Err(refused(format!("'{}' names no server; {FORM}", text.escape_debug())));
+            return Err(refused(format!("it names no server; {FORM}")));
         }
         let chroot = match chroot {
             "" | "/" => None,
@@ -82,9 +87,9 @@ fn checked(chroot: &str) -> Result<String> {
     }
 }
 
-fn parse_server(server: &str, whole: &str) -> Result<String> {
-    let refuse =
-        |rule: &str| Err(refused(format!("'{}': '{}' {rule}", whole.escape_debug(), server.escape_debug())));
+/// Parses the server with this number in the list.
+fn parse_server(number: usize, server: &str) -> Result<String> {
+    let refuse = |rule: &str| Err(refused(format!("server {number} {rule}")));
     // Colons inside the brackets of an IPv6 address are not separators.
     let after_address = server.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match server[after_address..].rfind(':') {
@@ -95,14 +100,14 @@ fn parse_server(server: &str, whole: &str) -> Result<String> {
         return refuse(&format!("names no host; {FORM}"));
     }
     if host.chars().any(|character| character.is_whitespace() || character.is_control()) {
-        return refuse("is not a host name; separate servers by commas");
+        return refuse("has white space or a control character; separate servers by commas");
     }
     if host.contains([':', '[', ']']) && !(host.starts_with('[') && host.ends_with(']')) {
         return refuse("needs brackets around its IPv6 address");
     }
     match port.map(str::parse) {
         None => Ok(format!("{host}:{DEFAULT_PORT}")),
-        Some(Ok(0)) | Some(Err(_)) => refuse("has no valid port"),
+        Some(Ok(0)) | Some(Err(_)) => refuse("has no valid port, a number from 1 to 65535"),
         Some(Ok::<u16, _>(port)) => Ok(format!("{host}:{port}")),
     }
 }
@@ -165,7 +170,7 @@ mod tests {
         for text in ["h1:2181/app,h2:2181/app", "h1/app,h2/app", "h1:2181/app, h2:2181", "h1/app;h2/app"] {
             assert_refused(text, "give the chroot once, after the last server");
         }
-        assert_refused("h1:2181/app h2:2181/app", "'/app h2:2181/app'");
+        assert_refused("h1:2181/app h2:2181/app", "white space");
     }
 
     #[test]

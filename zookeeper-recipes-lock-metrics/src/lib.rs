@@ -22,7 +22,7 @@
 //! - `zookeeper_lock_hand_overs_total`, by `lock`: how often a thread got a `CohortLock` that its process already
 //!   owned, because another thread handed it over or the process had kept it.
 //! - `zookeeper_connections_total`, by `server`: connections to a server.
-//! - `zookeeper_sessions_lost_total`, by `reason`: sessions that were lost.
+//! - `zookeeper_sessions_lost_total`: sessions that were lost.
 //! - `zookeeper_lock_events_missed_total`: events that the other metrics miss because the hook was too slow.
 //!
 //! The label `lock` is the directory of the lock. `reason` is the name of a [`LossReason`], such as
@@ -112,9 +112,7 @@ impl EventHook for LockMetrics {
                 let server = contact.server.clone().unwrap_or_default();
                 counter!(CONNECTIONS, "server" => server).increment(1);
             }
-            SessionEvent::SessionLost(reason) => {
-                counter!(SESSIONS_LOST, "reason" => name(*reason)).increment(1);
-            }
+            SessionEvent::SessionLost => counter!(SESSIONS_LOST).increment(1),
             SessionEvent::Acquired(event) => {
                 histogram!(WAIT, self.labels(&event.lock)).record(event.waited);
             }

@@ -4,6 +4,7 @@ use super::*;
 use crate::client::{Acl, Op, OpOutcome, Transacted};
 use crate::engine::border::Failure;
 use crate::engine::budget::Budget;
+use crate::error::LossReason;
 
 /// The bytes of `/lock/x-<guid>-lock-`, of the longest number, and of the path's length.
 const REQUEST: usize = 50 + 11 + 4;
@@ -31,7 +32,7 @@ fn is_refused(engine: &mut Engine, id: ParticipantId) -> bool {
     let refused = effects.iter().any(|effect| match effect {
         Effect::Happened(Event::Request(of, RequestEvent::Ended { how, .. })) => {
             let refused =
-                matches!(how, Ending::Dropped(LossReason::Refused, Some(failure)) if is_full(failure));
+                matches!(how, Ending::Dropped(LossReason::Failed, Some(failure)) if is_full(failure));
             *of == id && refused
         }
         _ => false,

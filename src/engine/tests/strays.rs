@@ -1,6 +1,8 @@
 //! Tests of lost creates, and of the strays that they leave.
 
 use super::*;
+use crate::engine::SessionEnd;
+use crate::error::LossReason;
 
 /// Starts a request whose create is answered with a lost connection. Returns the call that searches for its znode.
 fn lost_create(engine: &mut Engine) -> (ParticipantId, CallId) {
@@ -340,7 +342,7 @@ fn a_sweep_that_fails_is_reported_once_for_each_error() {
 fn a_session_that_lingers_ends_although_a_directory_can_no_longer_be_listed() {
     let mut engine = engine_that_owns_its_session(false);
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     let mut now = NOW;
     let left = loop {
@@ -393,7 +395,7 @@ fn a_session_that_stops_lingering_leaves_its_deletions_to_the_next() {
         if !is_under_way {
             engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::ConnectionLoss)));
         }
-        engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+        engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
         engine.input(NOW, Engine::complete_end);
         let mut left = Vec::new();
         while let Some(due) = engine.poll_deadline() {
@@ -468,7 +470,7 @@ fn requests_whose_creates_were_lost_share_the_search() {
 fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     let mut engine = connected_engine();
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
-    engine.input(NOW, |engine| engine.end(LossReason::SessionExpired));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Expired));
     engine.input(NOW, Engine::complete_end);
     let (_, left) = submitted_and_left(&mut engine);
     assert_eq!(left, [strays_of_this_session()]);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::client::{Ask, KEEP_ALIVE_PATH};
+use crate::engine::SessionEnd;
 use crate::time::Priority;
 
 /// Returns an engine in contact, whose session is proven to live, with a window of this many calls.
@@ -121,7 +122,7 @@ fn calls_that_wait_end_with_the_session() {
         let access = Access::Exclusive(NamingScheme::Recipe);
         engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
         submitted(&mut engine);
-        engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+        engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
         engine.input(NOW, Engine::complete_end);
         let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
         let answered = Effect::Answered(waiting, Err(ZkError::SessionExpired));
@@ -147,7 +148,7 @@ fn closed_session_that_lives_on_deletes_beyond_its_window() {
         serve(&mut engine, &ALONE);
     }
     engine.commons.calls.window = Window::new(1);
-    engine.input(NOW, |engine| engine.end(LossReason::SessionClosed));
+    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
     let first = all_submitted(&mut engine);
     assert_eq!(first.len(), 2, "{first:?}");

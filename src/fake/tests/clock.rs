@@ -278,7 +278,7 @@ fn a_leadership_ends_with_its_session() {
     for leadership in leaderships() {
         leadership.expire();
         assert!(!leadership.is_owner() && leadership.should_stop());
-        assert_eq!(leadership.loss(), Some(LossReason::SessionExpired));
+        assert_eq!(leadership.loss(), Some(LossReason::SessionLost));
     }
 }
 

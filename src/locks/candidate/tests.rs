@@ -1,6 +1,7 @@
 //! Tests of candidates on the fake server.
 
 use super::*;
+use crate::engine::SessionEnd;
 use std::time::Instant;
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError, unbounded};
@@ -111,7 +112,7 @@ fn candidate_whose_session_is_closed_after_a_stop_ends_without_an_error() {
     client.before_next(SimOperation::Create, move || {
         joining.send(()).unwrap();
         let _ = may_go.recv_timeout(deadline());
-        session.core().end(LossReason::SessionClosed);
+        session.core().end(SessionEnd::Closed);
     });
     let candidate = Candidate::start(election, |_| Ok(())).unwrap();
     next(&joins);
@@ -242,13 +243,13 @@ fn candidate_stands_again_although_the_deletion_of_its_znode_was_throttled() {
 #[test]
 fn line_about_a_lost_session_names_the_remedy() {
     let lost = |reason| LockError::ended(Operation::LOCK, "/election", reason);
-    let line = how_it_ends("/election", &lost(LossReason::SessionExpired));
+    let line = how_it_ends("/election", &lost(LossReason::SessionLost));
     assert!(
         line.starts_with("the candidate for '/election' ends: lock '/election': the session is lost"),
         "{line}"
     );
     assert!(line.contains("replace_lost_sessions"), "{line}");
-    let line = how_it_ends("/election", &lost(LossReason::SessionClosed));
+    let line = how_it_ends("/election", &lost(LossReason::Closed));
     assert!(!line.contains("replace_lost_sessions"), "{line}");
 }
 

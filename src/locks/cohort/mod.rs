@@ -116,7 +116,13 @@ impl Cohort {
             Waited::Set => self.outcome(ticket),
             // If the lock has just been granted, dropping the ticket releases it.
             Waited::Cancelled => Err(self.cancelled()),
-            Waited::TimedOut => ticket.give_up().map(|grant| self.owned(grant)).transpose(),
+            Waited::TimedOut => {
+                let refusal = self.shared.joining().and_then(|request| request.refusal());
+                match ticket.give_up() {
+                    Some(grant) => self.owned(grant).map(Some),
+                    None => refusal.map_or(Ok(None), Err),
+                }
+            }
         }
     }
 
@@ -142,7 +148,8 @@ impl Cohort {
     fn outcome(self: &Arc<Self>, ticket: &Ticket<'_>) -> Result<Option<Grant>> {
         // Cannot be `None`: a waiter is dropped without an outcome only if its thread has left.
         let outcome = ticket.turn.outcome.take().unwrap_or_else(|| Err(self.closed()));
-        self.owned(outcome?).map(Some)
+        let grant = outcome.map_err(|error| self.session().core().classify(error))?;
+        self.owned(grant).map(Some)
     }
 
     /// Returns the grant if it holds the lock at this moment. A thread may learn late of its grant, and the lock may be
@@ -246,8 +253,9 @@ impl Cohort {
     /// Returns the error of a `try_lock` that is called after the session was closed, or after a session was lost and
     /// before the next is connected.
     fn no_session(&self) -> LockError {
-        let end = self.session().core().snapshot().end_reason;
-        LockError::ended(Operation::LOCK, &self.dir, end.unwrap_or(LossReason::SessionExpired))
+        let core = self.session().core();
+        let reason = core.snapshot().end_reason.map_or(LossReason::SessionLost, LossReason::from);
+        core.classify(LockError::ended(Operation::LOCK, &self.dir, reason))
     }
 
     /// Watches for requests behind this one.

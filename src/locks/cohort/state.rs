@@ -122,6 +122,14 @@ impl CohortShared {
         Entry::Waits { number, turn: Turn { started, outcome } }
     }
 
+    /// Returns the request that waits on behalf of the threads, if there is one.
+    pub(super) fn joining(&self) -> Option<Arc<LastingRequest>> {
+        match &self.lock().phase {
+            CohortPhase::Joining { request, .. } => Some(Arc::clone(request)),
+            _ => None,
+        }
+    }
+
     /// Removes a thread that gives up.
     pub(super) fn leave(&self, number: u64) -> Left {
         let mut state = self.lock();
@@ -407,7 +415,7 @@ impl CohortState {
 
     /// Handles the end of a request that never owned the lock.
     fn dropped(&mut self, request: Arc<LastingRequest>) {
-        self.fail(&request.end_error(Operation::LOCK));
+        self.fail(&request.unclassified_end_error(Operation::LOCK));
         self.phase = CohortPhase::Idle;
         self.retire_joining(request);
     }

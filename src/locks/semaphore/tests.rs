@@ -347,7 +347,7 @@ fn release_of_a_permit_that_was_taken_away_is_an_error() {
     assert_eq!((permit.is_owner(), fixture.requests().1), (true, 1));
     fixture.server.delete(permit.id());
     let result = permit.release();
-    assert!(matches!(result, Err(ref error) if error.reason() == ErrorReason::RequestDeleted), "{result:?}");
+    assert!(matches!(result, Err(ref error) if error.reason() == ErrorReason::NodeDeleted), "{result:?}");
     fixture.assert_nothing_is_left();
 }
 
@@ -362,7 +362,7 @@ fn permit_whose_znode_is_deleted_is_lost_and_free_for_another() {
     assert!(!permit.is_owner() && permit.lease_remaining().is_zero());
     let other = fixture.semaphore.acquire().unwrap();
     assert!(other.is_owner());
-    assert!(matches!(permit.release(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(permit.release(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
     assert!(other.is_owner());
 }
 
@@ -388,7 +388,7 @@ fn waiter_whose_lease_is_deleted_fails_and_lets_the_next_one_in() {
     let leases = fixture.server.children(LEASES_DIR);
     let lease = leases.iter().find(|name| !held.id().ends_with(name.as_str())).unwrap();
     fixture.server.delete(&format!("{LEASES_DIR}/{lease}"));
-    assert!(matches!(next(&first), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(next(&first), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
     held.release().unwrap();
     assert!(next(&second).unwrap().is_owner());
     fixture.assert_nothing_is_left();
@@ -498,7 +498,7 @@ fn lost_session_ends_all_waits() {
     for waiter in &waiting {
         assert!(next(waiter).unwrap_err().is_session_lost());
     }
-    assert_eq!(next(held.lost()), LossReason::SessionExpired);
+    assert_eq!(next(held.lost()), LossReason::SessionLost);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::client::Permissions;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, ReadWriteLock, WriteGuard};
-use crate::{BlockingWriteLock, ErrorKind, LockGuard, LossReason, Session};
+use crate::{BlockingWriteLock, ErrorKind, ErrorReason, LockGuard, LossReason, Session};
 
 const DIR: &str = "/locks/a";
 const TIMEOUT: Duration = Duration::from_secs(30);

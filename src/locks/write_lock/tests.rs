@@ -79,7 +79,7 @@ fn unlock_reports_a_noticed_loss_once() {
     fixture.delete_znode();
     fixture.await_end();
     let error = fixture.lock.unlock().unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
     fixture.lock.unlock().unwrap();
 
     let fixture = Fixture::owning();
@@ -121,7 +121,7 @@ fn unlock_reports_an_unnoticed_deletion() {
     let znode = fixture.lock.id().unwrap();
     fixture.client.before_next(SimOperation::Delete, move || server.delete(&znode));
     let error = fixture.lock.unlock().unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn request_that_waits_for_a_session_is_dropped_when_none_follows() {
         lock.request().is_some_and(|request| request.was_dropped_with_its_session())
     });
     let closed = in_background(move || session.close());
-    assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionClosed));
+    assert_eq!(next(&received), LockEvent::Dropped(LossReason::Closed));
     drop(go);
     next(&closed);
     drop(lock);

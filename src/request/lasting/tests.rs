@@ -1,6 +1,7 @@
 //! Tests of requests that outlive their session, on the fake server. They cover every order of a loss and the
 //! next session, with everything that an application may do in between.
 
+use crate::engine::SessionEnd;
 use crate::error::ErrorReason;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -363,7 +364,7 @@ fn an_owner_is_not_made_again_on_the_next_session() {
     assert_eq!(next(&heard), "acquired");
     scene.lose();
     scene.replace();
-    assert_eq!(next(&heard), "lost: SessionExpired");
+    assert_eq!(next(&heard), "lost: SessionLost");
     assert!(request.is_over());
     request.deliver();
     request.new_session();
@@ -385,7 +386,7 @@ fn a_request_whose_znode_is_deleted_is_not_made_again() {
     scene.server.delete(&scene.ahead);
     assert_eq!(next(&heard), "dropped: NodeDeleted");
     assert!(request.is_over());
-    assert!(request.end_error(Operation::LOCK).reason() == ErrorReason::RequestDeleted);
+    assert!(request.end_error(Operation::LOCK).reason() == ErrorReason::NodeDeleted);
     scene.lose();
     scene.replace();
     scene.assert_nobody_joins();
@@ -403,7 +404,7 @@ fn a_lock_without_a_successor_hears_of_the_loss_at_once() {
     let lock = WriteLock::with_listener(&session, DIR, events).unwrap();
     assert!(!lock.lock().unwrap());
     client.expire();
-    assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionExpired));
+    assert_eq!(next(&received), LockEvent::Dropped(LossReason::SessionLost));
 }
 
 // ---- what an application does meanwhile
@@ -572,7 +573,7 @@ fn a_lock_whose_lease_ended_is_not_made_again_after_its_unlock() {
     assert!(!lock.lock().unwrap());
     // The znode may outlive the lease, until the server ends the session.
     drop(next(&scene.clients));
-    scene.session.core().end(LossReason::LeaseExpired);
+    scene.session.core().end(SessionEnd::Silent);
     next(&scene.asked);
     assert_eq!(lock.unlock().unwrap(), Released::Pending);
     scene.replace();
@@ -660,8 +661,8 @@ fn the_end_is_reported_once_if_the_session_is_closed_before_or_after_the_loss_is
         }
         scene.close();
         scene.callbacks.open();
-        assert_eq!(next(&heard), "dropped: SessionClosed", "{order:?}");
-        assert_eq!(next(&events), LockEvent::Dropped(LossReason::SessionClosed), "{order:?}");
+        assert_eq!(next(&heard), "dropped: Closed", "{order:?}");
+        assert_eq!(next(&events), LockEvent::Dropped(LossReason::Closed), "{order:?}");
         assert!(request.is_over() && request.end_error(Operation::LOCK).is_closed());
         request.closed();
         request.deliver();
@@ -680,7 +681,7 @@ fn a_request_that_is_started_after_the_close_hears_of_it() {
         scene.close();
         let (request, heard) = scene.request();
         request.start();
-        assert_eq!(next(&heard), "dropped: SessionClosed");
+        assert_eq!(next(&heard), "dropped: Closed");
         assert!(heard.is_empty() && request.is_over());
         assert!(scene.blocking().lock().unwrap_err().is_closed());
     }

@@ -218,8 +218,7 @@ fn downgrade_fails_when_the_session_ends_at_any_step() {
                 false => downgrade.fixture.client.after_next(step, move || expiring.expire()),
             }
             let failed = writer.downgrade().unwrap_err();
-            let is_loss =
-                matches!(failed.error.reason(), ErrorReason::SessionLost(_) | ErrorReason::NotOwner);
+            let is_loss = matches!(failed.error.reason(), ErrorReason::SessionLost | ErrorReason::NotOwner);
             assert!(is_loss, "{step:?} {before}: {failed}");
             downgrade.assert_lost(failed);
         }
@@ -301,7 +300,7 @@ fn loss_of_a_downgraded_reader_is_reported() {
     downgrade.zk.delete(reader.id());
     assert_eq!(next(reader.lost()), LossReason::NodeDeleted);
     assert!(!reader.is_owner());
-    assert!(matches!(reader.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(reader.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
     eventually("the next writer owns", || downgrade.next.is_owner());
 }
 

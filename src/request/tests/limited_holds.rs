@@ -1,6 +1,7 @@
 //! Tests of holds that end at a limit, whatever the lease allows.
 
 use super::*;
+use crate::engine::SessionEnd;
 use crate::error::ErrorReason;
 use crate::events::SessionEvent;
 use crate::locks::{
@@ -238,7 +239,7 @@ fn limit_that_a_reader_has_seen_stays_the_reason() {
         runtime.suspend(NANOSECOND);
         assert!(!of_reader.is_owner());
     });
-    limited.fixture.session.core().end(LossReason::SessionExpired);
+    limited.fixture.session.core().end(SessionEnd::Expired);
     assert_eq!(guard.loss(), Some(LossReason::HeldTooLong));
     assert_eq!(guard.lost().try_recv(), Ok(LossReason::HeldTooLong));
 }

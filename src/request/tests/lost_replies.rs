@@ -255,7 +255,7 @@ fn a_waiter_is_dropped_after_three_replies_in_a_row_that_cannot_be_read() {
         let (lock, calls) = fixture.listening();
         let error = lock.lock().unwrap_err();
         assert!(error.reason() == ErrorReason::Server(ZkError::MarshallingError), "{error}");
-        assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
+        assert_eq!(next(&calls), Call::Dropped(LossReason::Failed));
         assert_eq!(fixture.client.pending_faults(), 0, "{operation:?}");
     }
 }

@@ -129,7 +129,7 @@ fn waiter_notices_the_deletion_of_its_znode_while_the_queue_stays() {
         let own = zk.children(DIR).into_iter().find(|name| name.starts_with("write-")).unwrap();
         delete_unseen(&fixture, &zk, &format!("{DIR}/{own}"));
         let error = writer.outcome().unwrap_err();
-        assert_eq!(error.reason(), ErrorReason::RequestDeleted, "behind {ahead}: {error}");
+        assert_eq!(error.reason(), ErrorReason::NodeDeleted, "behind {ahead}: {error}");
     }
 }
 
@@ -168,7 +168,7 @@ fn queue_at_the_end_of_the_counter_accepts_one_request_beyond_it() {
                 matches!(refusal, Err(ref error) if error.reason() == ErrorReason::SequenceExhausted),
                 "{end:?}: {refusal:?}"
             );
-            assert_eq!(next(calls), Call::Dropped(LossReason::Refused));
+            assert_eq!(next(calls), Call::Dropped(LossReason::Failed));
         }
         eventually("the refused requests are gone", || zk.children(DIR).len() == queued.len());
         assert_owns_in_turn(queued);

@@ -14,6 +14,45 @@ fn a_refused_create_names_the_permission() {
 }
 
 #[test]
+fn denied_access_names_the_znode_whose_acl_the_server_checks() {
+    let open = || vec![Acl::new(Permissions::ALL, "world", "anyone")];
+    let only = |permissions| vec![Acl::new(permissions, "world", "anyone")];
+    let without_delete = Permissions::READ | Permissions::WRITE | Permissions::CREATE;
+    // A request is created in the directory, a missing directory in its parent, and a missing parent in its own.
+    for (dir, acl, operation, named) in [
+        ("/locks", open(), "lock '/locks/it'", "the ACL of '/locks/it' must grant this client CREATE"),
+        ("/locks", only(Permissions::READ), "create '/locks/it'", "the ACL of its parent '/locks'"),
+    ] {
+        let zk = SimulatedZooKeeper::new();
+        zk.create_with_acl(dir, b"", &acl);
+        if acl == open() {
+            zk.create_with_acl(DIR, b"", &only(Permissions::READ));
+        }
+        let error = Fixture::join(&zk).blocking().lock().unwrap_err();
+        let message = error.to_string();
+        assert!(error.is_access_denied() && message.starts_with(operation), "{message}");
+        assert!(message.contains(named), "{message}");
+    }
+    let zk = SimulatedZooKeeper::new();
+    zk.create_with_acl("/locks", b"", &only(Permissions::READ));
+    let session = Fixture::join(&zk).session;
+    let support = ProtocolSupport::with_options(&session, quick_retries()).unwrap();
+    let message = support.ensure_path_exists("/locks/a/b").unwrap_err().to_string();
+    assert!(message.starts_with("create '/locks/a'") && message.contains("parent '/locks'"), "{message}");
+
+    let zk = SimulatedZooKeeper::new();
+    zk.create_with_acl(DIR, b"", &only(without_delete));
+    let guard = Fixture::join(&zk).blocking().lock().unwrap();
+    let znode = guard.id().to_owned();
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.is_access_denied(), error.path()), (true, Some(&*znode)));
+    assert!(
+        error.to_string().contains("the ACL of its parent '/locks/it' must grant this client DELETE"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_refused_listing_leaves_no_znode() {
     let zk = SimulatedZooKeeper::new();
     let acl = Permissions::CREATE | Permissions::DELETE;
@@ -24,7 +63,7 @@ fn a_refused_listing_leaves_no_znode() {
     eventually("no znode is left", || zk.children(DIR).is_empty());
     let (lock, calls) = fixture.listening();
     assert!(lock.lock().unwrap_err().is_access_denied());
-    assert_eq!(next(&calls), Call::Dropped(LossReason::Refused));
+    assert_eq!(next(&calls), Call::Dropped(LossReason::Failed));
 }
 
 #[test]
@@ -212,4 +251,18 @@ fn owner_whose_look_is_refused_keeps_its_lock_and_looks_again() {
         guard.is_owner()
     });
     assert!(result.unwrap());
+}
+
+#[test]
+fn names_of_others_are_one_line_in_the_log() {
+    let zk = SimulatedZooKeeper::new();
+    zk.create(DIR, b"");
+    zk.create(&format!("{DIR}/x-\u{202e}-lock-0000000000"), b"");
+    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lines = logged(|| {
+        let lock = BlockingWriteLock::with_options(&session, DIR, quick_retries()).unwrap();
+        assert!(lock.try_lock().unwrap().is_none());
+    });
+    assert!(lines.iter().any(|line| line.contains("x-\\u{202e}-lock-0000000000")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{lines:?}");
 }

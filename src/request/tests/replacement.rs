@@ -37,7 +37,7 @@ fn holder_loses_the_lock_when_its_session_is_replaced() {
     let lock = WriteLock::with_listener(&session, DIR, RecordingListener(sender)).unwrap();
     assert!(lock.lock().unwrap());
     next(&clients).expire();
-    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionExpired)));
+    assert_eq!((next(&calls), next(&calls)), (Call::Acquired, Call::Lost(LossReason::SessionLost)));
     assert_eq!(next(&states), SessionState::Lost);
     assert_eq!(next(&states), SessionState::Connected);
     assert!(!lock.is_owner());
@@ -56,7 +56,7 @@ fn znodes_of_a_lost_session_are_deleted_on_the_next() {
     // The client gives up, as it does after being too busy to ping. On the server, the session lives on for
     // its timeout.
     next(&clients).give_up();
-    assert_eq!(next(guard.lost()), LossReason::SessionExpired);
+    assert_eq!(next(guard.lost()), LossReason::SessionLost);
     assert!(lock.try_lock_for(deadline()).unwrap().is_some(), "the lock is free before the old session ends");
     assert!(!zk.exists(&left));
 }

@@ -163,7 +163,7 @@ fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
     eventually("the owner watches its znode", || zk.watch_count() == 1);
     zk.delete(&format!("{}/{}", dirs[0], zk.children(dirs[0])[0]));
     let error = next(&trying).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
 }
 
 #[test]

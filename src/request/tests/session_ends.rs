@@ -38,7 +38,7 @@ fn expiry_noticed_late_is_reported_once() {
     fixture.client.disconnect();
     fixture.client.expire_silently();
     fixture.client.reconnect();
-    assert_eq!(next(&calls), Call::Lost(LossReason::SessionExpired));
+    assert_eq!(next(&calls), Call::Lost(LossReason::SessionLost));
     assert!(!lock.is_owner());
     assert!(lock.unlock().unwrap_err().is_session_lost());
     drop(lock);
@@ -78,7 +78,7 @@ fn lease_ends_by_the_clock_without_contact() {
     waiting.client.swallow();
     assert_eq!(next(&calls), Call::Lost(LossReason::LeaseExpired));
     assert!(!lock.is_owner());
-    assert_eq!(next(&waiter_calls), Call::Dropped(LossReason::LeaseExpired));
+    assert_eq!(next(&waiter_calls), Call::Dropped(LossReason::SessionLost));
     assert_eq!(waiting.session.state(), SessionState::Lost);
     fixture.client.release();
     waiting.client.release();
@@ -171,7 +171,7 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
     zk.create(DIR, b"");
     zk.create_sequential(DIR, "x-other-lock-", None);
     let timeout = Duration::from_secs(32);
-    for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::LeaseExpired)] {
+    for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::SessionLost)] {
         let client = zk.connect(timeout);
         let ordered = HoldingClient::new(client.clone());
         let (runtime, session) = open_client_on_manual_runtime(ordered, timeout);

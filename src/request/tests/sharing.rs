@@ -207,10 +207,10 @@ fn reader_that_has_lost_the_lock_learns_it_at_the_release_and_reads_again() {
     zk.delete(deleted.id());
     assert_eq!(next(deleted.lost()), LossReason::NodeDeleted);
     let error = deleted.unlock().unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
     let expired = fixture.sharing().read().unwrap();
     fixture.client.expire();
-    assert_eq!(next(expired.lost()), LossReason::SessionExpired);
+    assert_eq!(next(expired.lost()), LossReason::SessionLost);
     assert!(expired.unlock().unwrap_err().is_session_lost());
     assert!(Fixture::join(&zk).sharing().read().unwrap().is_owner(), "on another session");
 }

@@ -6,8 +6,8 @@ use super::Core;
 use super::calls::OutcomeSink;
 use super::trackers::Tracker;
 use crate::client::Reply;
-use crate::engine::{ParticipantId, Target};
-use crate::error::{LossReason, Operation, ZkResult};
+use crate::engine::{ParticipantId, SessionEnd, Target};
+use crate::error::{Operation, ZkResult};
 use crate::logging;
 use crate::recipe::path::ZNodePath;
 use crate::session::seat::Seat;
@@ -32,7 +32,7 @@ pub(super) enum Task {
     CompleteEnd,
     /// Done late, so that it delays no owner or waiter: a tracker may have to sort a long queue.
     Look(ParticipantId, Arc<dyn Tracker>, Option<ZkResult<Reply>>),
-    EndTracking(Arc<dyn Tracker>, LossReason),
+    EndTracking(Arc<dyn Tracker>, SessionEnd),
     /// Logs that the connected server shows this znode, which the leader does not have.
     LogDivergence(ZNodePath),
 }

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use log::Level;
 
 use super::{Core, Driver};
-use crate::error::LossReason;
+use crate::engine::SessionEnd;
 use crate::logging;
 use crate::session::SessionState;
 use crate::time::{Latch, Repetition, Setter};
@@ -96,7 +96,7 @@ impl Driver {
             SessionState::Connected if announcer.names_contacts => (Level::Debug, Driver::connected),
             SessionState::Connected => (Level::Info, Driver::connected),
             SessionState::Suspended => (Level::Warn, Driver::suspended),
-            SessionState::Lost if self.engine.end_reason() == Some(LossReason::SessionClosed) => {
+            SessionState::Lost if self.engine.end_reason() == Some(SessionEnd::Closed) => {
                 (Level::Info, Driver::ended)
             }
             SessionState::Lost => (Level::Warn, Driver::ended),
@@ -128,7 +128,7 @@ impl Driver {
 
     fn ended(&self) -> String {
         match self.engine.end_reason() {
-            None | Some(LossReason::SessionClosed) => "ZooKeeper session closed".to_owned(),
+            None | Some(SessionEnd::Closed) => "ZooKeeper session closed".to_owned(),
             Some(reason) if self.seats.is_empty() => format!("ZooKeeper session lost: {reason}"),
             Some(reason) => {
                 format!("ZooKeeper session lost: {reason}; requests that end with it: {}", self.seats.len())

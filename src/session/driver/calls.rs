@@ -7,12 +7,13 @@ use std::sync::Arc;
 use super::Core;
 use super::afterwards::Afterwards;
 use crate::client::{Acl, Ask, Call, CreateMode, Done, Reply};
-use crate::engine::{CallId, Engine, MissingParents, ParticipantId};
-use crate::error::{LockError, Operation, Result, ZkError, ZkResult};
+use crate::engine::{CallId, Engine, MissingParents, ParticipantId, SessionEnd};
+use crate::error::{ErrorKind, LockError, Operation, Result, ZkError, ZkResult};
 use crate::logging;
 use crate::panics::contain;
 use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Priority, Slot};
+use crate::wait::CancelToken;
 
 /// An item of the outbox. Calls leave in the order in which the engine made them.
 pub(super) enum Outgoing {
@@ -99,7 +100,7 @@ impl Core {
     /// Fails with the reason if the session has ended.
     pub(crate) fn check_open(&self, operation: Operation, path: &ZNodePath) -> Result<()> {
         match self.snapshot().end_reason {
-            Some(reason) => Err(LockError::ended(operation, path, reason)),
+            Some(end) => Err(self.classify(LockError::ended(operation, path, end.into()))),
             None => Ok(()),
         }
     }
@@ -107,10 +108,36 @@ impl Core {
     /// Converts the error of a failed call. If the call failed because the session has ended, the result contains the
     /// reason for that end.
     pub(crate) fn failure(&self, operation: Operation, path: impl fmt::Display, error: ZkError) -> LockError {
-        match self.snapshot().end_reason {
-            Some(reason) if error == ZkError::SessionExpired => LockError::ended(operation, path, reason),
+        self.classify(match self.snapshot().end_reason {
+            Some(end) if error == ZkError::SessionExpired => LockError::ended(operation, path, end.into()),
             _ => LockError::client(operation, path, error),
-        }
+        })
+    }
+
+    /// Returns the error with the kind that is true of this session now. After the end of a session, no lock can be
+    /// acquired on it again, unless the session is replaced: then nobody has to connect another one.
+    pub(crate) fn classify(&self, error: LockError) -> LockError {
+        // A forked child takes no mutex. The session counts as lost there, and nothing replaces it.
+        let is_here = self.process.is_current();
+        let end = if is_here { self.snapshot().end_reason } else { Some(SessionEnd::Expired) };
+        let replaced_until = self.replaced_until.get().filter(|_| is_here);
+        let kind = match (error.kind(), end) {
+            (ErrorKind::LockAgain, Some(SessionEnd::Closed)) => ErrorKind::Permanent,
+            (ErrorKind::LockAgain | ErrorKind::Reconnect, Some(SessionEnd::Expired | SessionEnd::Silent)) => {
+                match replaced_until {
+                    None => ErrorKind::Reconnect,
+                    Some(closed) if closed.is_cancelled() => ErrorKind::Permanent,
+                    Some(_) => ErrorKind::LockAgain,
+                }
+            }
+            (kind, _) => kind,
+        };
+        error.with_kind(kind)
+    }
+
+    /// Notes that another session replaces this one after a loss, until `closed` is cancelled.
+    pub(in crate::session) fn replace_until(&self, closed: CancelToken) {
+        let _ = self.replaced_until.set(closed);
     }
 
     /// Makes a call, and waits for the outcome or the end of the session.
@@ -187,15 +214,23 @@ impl Core {
 
     /// Creates an empty znode unless it exists, and its missing parents as persistent znodes. On a server without
     /// containers, creates a persistent znode instead of a container.
+    ///
+    /// # Errors
+    /// The znode that could not be created, and why.
     pub(crate) fn ensure_path(
         self: &Arc<Self>,
         path: &ZNodePath,
         acl: &Arc<[Acl]>,
         mode: CreateMode,
-    ) -> ZkResult<()> {
+    ) -> std::result::Result<(), (ZNodePath, ZkError)> {
         let mut missing = MissingParents::of(path, acl, mode);
-        while !missing.answered(self.ask(missing.call()))? {}
-        Ok(())
+        loop {
+            match missing.answered(self.ask(missing.call())) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err((missing.next().clone(), error)),
+            }
+        }
     }
 }
 

@@ -46,8 +46,8 @@ use super::happened::ServedBy;
 use super::mailbox::Mailbox;
 use super::seat::Seat;
 use crate::client::ZooKeeperClient;
-use crate::engine::{Effect, Engine, ParticipantId};
-use crate::error::{LossReason, ZkResult};
+use crate::engine::{Effect, Engine, ParticipantId, SessionEnd};
+use crate::error::ZkResult;
 use crate::external::External;
 use crate::lock_order::{
     Mutex, MutexGuard,
@@ -55,6 +55,7 @@ use crate::lock_order::{
 };
 use crate::process::Process;
 use crate::time::{Filler, Latch, Moment, Runtime, Setter};
+use crate::wait::CancelToken;
 
 /// One session of a client, from beginning to end. A [`Session`](super::Session) of the application has one core or, if
 /// lost sessions are replaced, several in succession.
@@ -70,6 +71,8 @@ pub(crate) struct Core {
     /// The deletions that the session did not make before it ended, for the next session.
     orphans: Mutex<ORPHANS, Orphans>,
     events: OnceLock<Arc<Events>>,
+    /// If another session replaces this one after a loss: the token that is cancelled when the session is closed.
+    replaced_until: OnceLock<CancelToken>,
     /// Set when the session has ended and all its participants have been notified. A thread that waits for the outcome
     /// of a call waits for this latch, too.
     ended: Latch,
@@ -146,9 +149,9 @@ impl Core {
     }
 
     /// Ends the session for good. Owners are notified, waiters get an error, and the threads end.
-    pub(crate) fn end(self: &Arc<Self>, reason: LossReason) {
+    pub(crate) fn end(self: &Arc<Self>, reason: SessionEnd) {
         self.feed(|driver| {
-            if reason == LossReason::SessionClosed {
+            if reason == SessionEnd::Closed {
                 // Subscribers learn only of changes that the application has not caused itself.
                 driver.announcer.disconnect();
             }

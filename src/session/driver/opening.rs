@@ -9,8 +9,7 @@ use super::orphans::Orphans;
 use super::{Core, Driver};
 use crate::client::{ClientEvent, Granted, SessionRuntime, ZooKeeperClient};
 use crate::engine::lease::Lease;
-use crate::engine::{Engine, Settings};
-use crate::error::LossReason;
+use crate::engine::{Engine, SessionEnd, Settings};
 use crate::external::External;
 use crate::lock_order::Mutex;
 use crate::logging;
@@ -86,6 +85,7 @@ impl Core {
             steps: Mailbox::new(),
             orphans: Mutex::new(Orphans::Kept(Vec::new())),
             events: OnceLock::new(),
+            replaced_until: OnceLock::new(),
             ended,
             finished,
         });
@@ -106,7 +106,7 @@ impl Core {
         let core = Core::start(client, runtime, None);
         let mut driver = core.driver_now();
         driver.announcer.skip_end();
-        driver.engine.end(LossReason::SessionExpired);
+        driver.engine.end(SessionEnd::Expired);
         driver.engine.complete_end();
         while driver.engine.poll_effect().is_some() {}
         driver.end.set();

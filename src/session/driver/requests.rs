@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{Afterwards, Core, Driver, Task};
-use crate::engine::{Ending, Event, ParticipantId, Place, RequestEvent, RequestSpec};
-use crate::error::{LossReason, ZkError, ZkResult};
+use crate::engine::{Ending, Event, Failure, ParticipantId, Place, RequestEvent, RequestSpec, SessionEnd};
+use crate::error::{ZkError, ZkResult};
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
 use crate::session::happened::Happened;
@@ -115,11 +115,16 @@ impl Core {
         drop(unstarted);
     }
 
+    /// Returns the last refusal of a request by a server, unless the request has got an answer since.
+    pub(crate) fn refusal(&self, seat: &Seat) -> Option<Failure> {
+        self.driver.lock().engine.refusal(seat.id).cloned()
+    }
+
     /// Returns whether znodes of a request that has ended may still exist.
     pub(crate) fn may_leave_znodes_of(&self, seat: &Seat) -> bool {
         let driver = self.driver.lock();
         match driver.engine.end_reason() {
-            Some(LossReason::SessionExpired) => false,
+            Some(SessionEnd::Expired) => false,
             // The znodes may exist until the server ends the session.
             Some(_) => true,
             None => driver.engine.is_removing(seat.id),

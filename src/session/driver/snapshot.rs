@@ -9,8 +9,7 @@ use uuid::Uuid;
 use super::{Core, Driver};
 use crate::client::ZooKeeperClient;
 use crate::engine::lease::ConnectionNumber;
-use crate::engine::{Event, Place};
-use crate::error::LossReason;
+use crate::engine::{Event, Place, SessionEnd};
 use crate::lock_order;
 use crate::process::Process;
 use crate::recipe::path::ZNodePath;
@@ -24,7 +23,7 @@ use crate::time::{Latch, Moment, Runtime};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) state: SessionState,
-    pub(crate) end_reason: Option<LossReason>,
+    pub(crate) end_reason: Option<SessionEnd>,
     pub(crate) in_contact: bool,
     /// The time of the last contact with the server.
     pub(crate) last_contact: Moment,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{Afterwards, Core, Driver, Task};
 use crate::client::{Reply, contain_call};
-use crate::engine::{LookStep, ParticipantId};
-use crate::error::{LossReason, ZkResult};
+use crate::engine::{LookStep, ParticipantId, SessionEnd};
+use crate::error::ZkResult;
 
 /// Decides what to read for one view. Its methods are called outside every mutex. They must not block, because they may
 /// run on a thread of the client. Each session makes one call of `look` at a time; `end` may come during such a call.
@@ -15,7 +15,7 @@ pub(crate) trait Tracker: Send + Sync {
     fn look(&self, core: &Arc<Core>, outcome: Option<ZkResult<Reply>>) -> LookStep;
 
     /// Called when the session has ended.
-    fn end(&self, reason: LossReason);
+    fn end(&self, reason: SessionEnd);
 }
 
 impl Core {

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(30);
 enum Seen {
     Connected,
     Suspended,
-    SessionLost(LossReason),
+    SessionLost,
     SessionReplaced,
     Joined { waits_for: String, ahead: Option<usize> },
     Acquired(Option<String>),
@@ -36,7 +36,7 @@ fn seen(event: &SessionEvent) -> Seen {
     match event {
         SessionEvent::Connected(_) => Seen::Connected,
         SessionEvent::Suspended => Seen::Suspended,
-        SessionEvent::SessionLost(reason) => Seen::SessionLost(*reason),
+        SessionEvent::SessionLost => Seen::SessionLost,
         SessionEvent::SessionReplaced(_) => Seen::SessionReplaced,
         SessionEvent::Joined(event) => {
             Seen::Joined { waits_for: event.waits_for.clone(), ahead: event.ahead }
@@ -122,8 +122,8 @@ fn loss_of_the_session_and_its_replacement_are_reported() {
     client.expire();
     let mut seen = [next(&events), next(&events), next(&events)];
     seen.sort_by_key(|event| matches!(event, Seen::Lost(_)));
-    let lost = LossReason::SessionExpired;
-    assert_eq!(seen, [Seen::SessionLost(lost), Seen::SessionReplaced, Seen::Lost(lost)]);
+    let lost = LossReason::SessionLost;
+    assert_eq!(seen, [Seen::SessionLost, Seen::SessionReplaced, Seen::Lost(lost)]);
     drop(guard);
     let again = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     assert_eq!(next(&events), Seen::Acquired(Some(again.id().to_owned())));

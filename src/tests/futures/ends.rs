@@ -43,7 +43,7 @@ fn deleted_request_ends_a_wait() {
     let own = fixture.server.children(DIR).into_iter().find(|name| !fixture.ahead.ends_with(name));
     fixture.server.delete(&format!("{DIR}/{}", own.unwrap()));
     let error = block_on(future).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+    assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
 }
 
 #[test]

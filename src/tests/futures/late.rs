@@ -31,8 +31,8 @@ impl Lost {
     fn reason(self) -> ErrorReason {
         match self {
             Lost::HeldTooLong => ErrorReason::HeldTooLong,
-            Lost::Deleted => ErrorReason::RequestDeleted,
-            Lost::WithItsSession => ErrorReason::SessionLost(LossReason::SessionExpired),
+            Lost::Deleted => ErrorReason::NodeDeleted,
+            Lost::WithItsSession => ErrorReason::SessionLost,
         }
     }
 }
@@ -155,7 +155,7 @@ fn lock_whose_lease_is_over_when_the_future_is_polled_is_an_error() {
     locks.server.delete(&ahead);
     locks.runtime.suspend(LONG);
     let Poll::Ready(Err(error)) = poll(&mut future, &woken) else { panic!("the lease is over") };
-    assert_eq!(error.reason(), ErrorReason::SessionLost(LossReason::LeaseExpired), "{error}");
+    assert_eq!(error.reason(), ErrorReason::LeaseExpired, "{error}");
 }
 
 /// A blocking call returns late if its thread does not run for a while.

@@ -20,10 +20,10 @@ fn loss_completes_all_futures_that_wait_and_stays_in_the_channel() {
     eventually("the task is woken for each future", || woken.times() == 2);
     woken.assert_on_callback_threads("a loss");
     for future in [one, other] {
-        assert_eq!(block_on(future), LossReason::SessionExpired);
+        assert_eq!(block_on(future), LossReason::SessionLost);
     }
-    assert_eq!(next(guard.lost()), LossReason::SessionExpired);
-    assert_eq!(block_on(guard.lost_async()), LossReason::SessionExpired);
+    assert_eq!(next(guard.lost()), LossReason::SessionLost);
+    assert_eq!(block_on(guard.lost_async()), LossReason::SessionLost);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::scheduler::{ALL_DIRS, DIRS};
 use super::seen::saw;
 use super::world::World;
 use super::{faults, wire};
+use crate::engine::SessionEnd;
 use crate::error::Result;
 use crate::locks::locking::Released;
 use crate::locks::locking::finish;
@@ -616,7 +617,7 @@ impl User {
         // A closed session has lost its locks. A commit under such a lock changes nothing, which is what this
         // error says.
         let was_closed = error.reason() == ErrorReason::NotOwner
-            && self.session.core().snapshot().end_reason == Some(LossReason::SessionClosed);
+            && self.session.core().snapshot().end_reason == Some(SessionEnd::Closed);
         let is_of_limit = matches!(error.reason(), ErrorReason::NotOwner | ErrorReason::HeldTooLong)
             && self.world.profile.limits_holds;
         let is_expected = error.is_closed()
@@ -631,7 +632,8 @@ impl User {
     /// Checks that a waiting call survives the loss of a session that is replaced.
     pub(super) fn check_loss(&self, error: &LockError) {
         let is_replaced = self.session.replacement().is_some_and(|replacement| !replacement.is_closed());
-        if is_replaced && error.is_session_lost() {
+        let is_lost = error.is_session_lost() || error.reason() == ErrorReason::LeaseExpired;
+        if is_replaced && is_lost {
             self.world.fail(format!("a call ended with a session that is replaced: {error}"));
         }
     }

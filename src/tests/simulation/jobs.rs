@@ -98,7 +98,8 @@ impl User {
             self.world.note(format!("a job fails: {error}"));
             // A call in progress when the session is closed may learn only that the session has ended.
             let is_closed = self.world.state().clients[self.client].session.is_none();
-            if !(is_closed && error.is_session_lost()) {
+            let is_lost = error.is_session_lost() || error.reason() == crate::ErrorReason::LeaseExpired;
+            if !(is_closed && is_lost) {
                 self.check_error(&error);
             }
         }

@@ -244,14 +244,14 @@ impl RecordingListener {
         let sessions = state.sessions_of(client);
         let alive = world.zookeeper.sessions();
         let true_reason = match reason {
-            LossReason::SessionExpired => {
+            LossReason::SessionLost => {
                 sessions.iter().any(|session| !alive.contains(session) || state.given_up.contains(session))
             }
             LossReason::NodeDeleted => sessions.iter().any(|session| state.node_deleted.contains(session)),
             LossReason::LeaseExpired => !world.profile.is_calm(),
             LossReason::HeldTooLong => held && is_limited,
             // Refused after the last attempt to join, or at the end of the counter.
-            LossReason::Refused => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
+            LossReason::Failed => !held && (!world.profile.is_calm() || state.exhausted.contains(dir)),
             _ => true,
         };
         (!true_reason).then(|| format!("{callback:?} without cause"))

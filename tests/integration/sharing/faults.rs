@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use zookeeper_recipes_lock::{LossReason, SessionState};
+use zookeeper_recipes_lock::{ErrorReason, LossReason, SessionState};
 
 use super::{Waiting, lock_on};
 use crate::child_test::ChildTest;
@@ -59,7 +59,7 @@ fn writer_acquires_after_a_readers_session_expired() {
     kept.unlock().unwrap();
     writer.await_acquired();
     relay.restore();
-    assert!(lost.unlock().unwrap_err().is_session_lost());
+    assert_eq!(lost.unlock().unwrap_err().reason(), ErrorReason::LeaseExpired);
 }
 
 #[test]

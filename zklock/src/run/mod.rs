@@ -98,9 +98,6 @@ const MAX_LOOKUP: Duration = Duration::from_secs(2);
 /// The time after which a wait is reported.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-/// The servers keep their own znodes below this path.
-const RESERVED: &str = "/zookeeper";
-
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
     let (builder, signals) = begin(connection, &args.dir)?;
@@ -121,13 +118,8 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
 
 /// Checks the arguments and takes over the signals, before connecting.
 fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
-    let is_reserved = dir.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if is_reserved && connection.chroot().trim_matches('/').is_empty() {
-        let message =
-            format!("{dir} is below {RESERVED}, which belongs to the servers: use another directory");
-        return Err(Failure::new(USAGE, message));
-    }
     let builder = connection.builder(&connection.connect)?;
+    builder.check_lock_path(dir)?;
     // Signals are handled before anything waits, because the kernel drops a signal to process 1 that has no handler.
     Ok((builder, platform::signals().map_err(system)?))
 }
@@ -329,10 +321,10 @@ impl Failed {
                     format!("the chroot {chroot} does not exist; run with --create-chroot"),
                 )
             }
-            ErrorReason::SessionLost(reason) => Failure::new(
-                UNAVAILABLE,
-                format!("the wait for {dir} ended with its session ({reason}); run the command again"),
-            ),
+            ErrorReason::SessionLost => {
+                let message = format!("the wait for {dir} ended with its session; run the command again");
+                Failure::new(UNAVAILABLE, message)
+            }
             _ => error.into(),
         }
     }

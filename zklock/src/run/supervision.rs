@@ -342,7 +342,7 @@ impl<'a> Supervision<'a> {
         self.lost = true;
         match reason {
             // Such a loss cannot be foreseen, and the next client may already own the lock.
-            LossReason::NodeDeleted | LossReason::Refused if !was_ending => {
+            LossReason::NodeDeleted | LossReason::Failed if !was_ending => {
                 self.kill_time.kill_within(self.grace, Instant::now());
                 self.terminate();
             }

@@ -31,9 +31,22 @@ pub struct SaslDigest {
 }
 
 impl fmt::Debug for SaslDigest {
-    /// Writes only the user, because the password is secret.
+    /// Writes only the user, because the password is secret, and not even the user if it contains a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SaslDigest").field("user", &self.user).finish_non_exhaustive()
+        let user = if self.user.contains(':') { "…" } else { &self.user };
+        f.debug_struct("SaslDigest").field("user", &user).finish_non_exhaustive()
+    }
+}
+
+impl SaslDigest {
+    /// Returns the rule that the login breaks, if it breaks one. The rule shows nothing of the login.
+    #[must_use]
+    pub fn broken_rule(&self) -> Option<&'static str> {
+        match &*self.user {
+            "" => Some("it has no user"),
+            user if user.contains(':') => Some("a user has no colon; give the password apart from it"),
+            _ => None,
+        }
     }
 }
 

@@ -81,6 +81,13 @@ enum NameCheck {
     Off,
 }
 
+/// Returns the name of a file. Contents that somebody has given in place of the name are not kept, because errors, log
+/// lines and `Debug` show names.
+fn name_of(file: PathBuf) -> PathBuf {
+    let is_name = !file.to_string_lossy().contains("-----BEGIN");
+    if is_name { file } else { PathBuf::from("(the contents of a file, in place of its name)") }
+}
+
 impl TlsConfig {
     /// Returns the default configuration.
     pub fn new() -> TlsConfig {
@@ -96,7 +103,7 @@ impl TlsConfig {
     ///
     /// May be called for several files.
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> TlsConfig {
-        self.ca_files.push(file.into());
+        self.ca_files.push(name_of(file.into()));
         self
     }
 
@@ -110,8 +117,10 @@ impl TlsConfig {
         certificate_file: impl Into<PathBuf>,
         key_file: impl Into<PathBuf>,
     ) -> TlsConfig {
-        self.identity =
-            Some(Identity { certificate_file: certificate_file.into(), key_file: key_file.into() });
+        self.identity = Some(Identity {
+            certificate_file: name_of(certificate_file.into()),
+            key_file: name_of(key_file.into()),
+        });
         self
     }
 

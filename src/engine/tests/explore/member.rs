@@ -11,7 +11,9 @@ use super::server::{Answer, Item, Watch, Wire, name_of};
 use super::system::Case;
 use crate::client::{ClientEvent, Granted, Reply};
 use crate::engine::lease::Lease;
-use crate::engine::{CallId, Effect, Engine, Event, ParticipantId, RequestEvent, RequestSpec, Settings};
+use crate::engine::{
+    CallId, Effect, Engine, Event, ParticipantId, RequestEvent, RequestSpec, SessionEnd, Settings,
+};
 use crate::error::{LossReason, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
@@ -232,7 +234,7 @@ impl Member {
     }
 
     pub(super) fn close(&mut self) {
-        self.feed(|engine| engine.end(LossReason::SessionClosed));
+        self.feed(|engine| engine.end(SessionEnd::Closed));
     }
 
     /// Returns whether the alarm may ring, now or when nothing else is left to happen.

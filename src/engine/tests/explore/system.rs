@@ -477,8 +477,8 @@ impl Exploration {
         let was_refused = state.left.refusals < self.case.faults.refusals;
         for (member, link) in state.members.iter().zip(&state.server.links) {
             let is_lawful = |seat: &Seat, reason| match reason {
-                LossReason::SessionClosed => true,
-                LossReason::Refused => was_refused,
+                LossReason::Closed => true,
+                LossReason::Failed => was_refused,
                 LossReason::HeldTooLong => {
                     self.case.max_hold.is_some_and(|limit| member.has_owned_for(seat, limit))
                 }

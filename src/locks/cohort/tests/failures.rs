@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{DIR, Fixture, KEEP, TIMEOUT, keeping};
 use crate::client::{Acl, Permissions};
+use crate::engine::SessionEnd;
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::CohortLock;
 use crate::tests::{deadline, eventually, in_background, next, replacing_session};
@@ -19,7 +20,7 @@ fn lock_is_not_handed_over_after_the_end_of_its_lease() {
     fixture.runtime.suspend(TIMEOUT);
     assert!(!guard.is_owner() && guard.lease_remaining().is_zero());
     let error = guard.unlock().unwrap_err();
-    assert!(error.reason() == ErrorReason::SessionLost(LossReason::LeaseExpired), "{error}");
+    assert!(error.reason() == ErrorReason::LeaseExpired, "{error}");
     let next = waiting.guard();
     assert!(next.is_none_or(|guard| guard.id() != id && guard.is_owner()));
 }
@@ -36,7 +37,7 @@ fn waiters_join_again_after_the_holder_has_lost_the_lock() {
     assert!(!guard.is_owner());
     assert_eq!(guard.loss(), Some(LossReason::NodeDeleted));
     assert_eq!(fixture.requests().len(), 2, "they have joined behind the other client");
-    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::RequestDeleted));
+    assert!(matches!(guard.unlock(), Err(ref error) if error.reason() == ErrorReason::NodeDeleted));
     fixture.server.delete(&other);
     drop(waiting[0].guard().unwrap());
     assert!(waiting[1].guard().unwrap().is_owner());
@@ -84,7 +85,7 @@ fn deletion_of_the_waiting_znode_is_returned_to_all_who_wait() {
     fixture.server.delete(&ahead);
     for waiting in &waiting {
         let Some(Err(error)) = waiting.turn() else { panic!("it still waits") };
-        assert_eq!(error.reason(), ErrorReason::RequestDeleted, "{error}");
+        assert_eq!(error.reason(), ErrorReason::NodeDeleted, "{error}");
     }
     assert!(fixture.lock.lock().unwrap().is_owner());
 }
@@ -151,7 +152,7 @@ fn holder_and_waiters_of_a_replaced_session_end_as_each_should() {
     eventually("it waits", || lock.cohort().shared.waiters() == 1);
     next(&clients).expire();
     assert!(next(&waiting).unwrap(), "the next session has the lock");
-    assert_eq!(guard.loss(), Some(LossReason::SessionExpired));
+    assert_eq!(guard.loss(), Some(LossReason::SessionLost));
     assert!(guard.unlock().unwrap_err().is_session_lost());
     assert!(lock.try_lock_for(deadline()).unwrap().is_some());
 }
@@ -174,7 +175,7 @@ fn closing_a_replaced_session_ends_the_waiting_for_it() {
     let of_thread = lock.clone();
     let waiting = in_background(move || of_thread.lock().map(drop));
     eventually("it waits", || lock.cohort().shared.waiters() == 1);
-    session.core().end(LossReason::SessionExpired);
+    session.core().end(SessionEnd::Expired);
     eventually("the loss is noticed", || session.state() == SessionState::Lost);
     assert!(lock.try_lock().is_ok_and(|guard| guard.is_none()) || waiting.is_empty());
     session.close();

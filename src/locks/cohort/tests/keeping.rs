@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::{DIR, Fixture, KEEP, keeping};
+use crate::Session;
 use crate::client::{Acl, Permissions};
+use crate::engine::SessionEnd;
 use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation};
 use crate::locks::locking::Released;
 use crate::locks::{CohortLock, CohortOptions};
 use crate::queue::{Revocation, Revoker};
-use crate::{LossReason, Session};
 
 #[test]
 fn kept_lock_is_acquired_without_a_call() {
@@ -258,7 +259,7 @@ fn guard_outlives_its_lock_and_is_not_kept_then() {
 #[test]
 fn end_of_the_session_ends_the_keeping() {
     let fixture = Fixture::kept();
-    fixture.session.core().end(LossReason::SessionClosed);
+    fixture.session.core().end(SessionEnd::Closed);
     assert!(!fixture.is_kept());
     assert!(fixture.lock.lock().unwrap_err().is_closed());
     assert!(fixture.lock.try_lock().unwrap_err().is_closed());

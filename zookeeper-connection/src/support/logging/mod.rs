@@ -15,6 +15,7 @@ use log::{Level, Record};
 
 use self::queue::{Line, Queue};
 use crate::support::panics::contain;
+use crate::support::text::OneLine;
 
 thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
@@ -52,13 +53,14 @@ pub fn write_text(level: Level, target: &'static str, text: String) {
     Queue::get().add(Line { level, target, text });
 }
 
-/// Passes a line to the logger.
+/// Passes a line to the logger. What could disturb a terminal or forge other lines is [escaped](OneLine), because a line
+/// may show the text of others.
 fn pass_on(line: &Line) {
     let Line { level, target, text } = line;
     let log = || {
         let mut record = Record::builder();
         record.level(*level).target(target);
-        log::logger().log(&record.args(format_args!("{text}")).build());
+        log::logger().log(&record.args(format_args!("{}", OneLine(text))).build());
     };
     // If the logger panics, the panic hook has already reported it.
     drop(contain(log));
