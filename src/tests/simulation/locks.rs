@@ -245,7 +245,10 @@ impl RecordingListener {
         let alive = world.zookeeper.sessions();
         let true_reason = match reason {
             LossReason::SessionLost => {
-                sessions.iter().any(|session| !alive.contains(session) || state.given_up.contains(session))
+                // A waiter's session may also have been silent for too long, while the server keeps it.
+                let was_silent = !held && !world.profile.is_calm();
+                let has_ended = |session| !alive.contains(session) || state.given_up.contains(session);
+                was_silent || sessions.iter().any(has_ended)
             }
             LossReason::NodeDeleted => sessions.iter().any(|session| state.node_deleted.contains(session)),
             LossReason::LeaseExpired => !world.profile.is_calm(),
