@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use zookeeper_recipes_lock::client::{Acl, CreateMode};
+use zookeeper_recipes_lock::client::CreateMode;
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::recipe::LockKind;
-use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy, Session};
+use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy};
 
 use crate::program::{Ended, Fixture, Program, command, file, is_alive, run, zklock};
 use crate::support::relay::Relay;
@@ -24,30 +24,6 @@ use crate::support::wait::{deadline, eventually, eventually_some};
 const WAITING: &str = "echo pid $$; cat >/dev/null";
 /// A script that only SIGKILL ends.
 const STUBBORN: &str = "trap '' TERM; echo pid $$; while :; do sleep 0.05; done";
-
-// ---- refusals
-
-#[test]
-fn used_up_quota_is_73_whatever_the_wait() {
-    let config = vec!["enforceQuota=true".to_owned()];
-    let server = Server::with(ServerOptions { config, ..ServerOptions::default() });
-    let session = Session::connect(&server.connect_string(), Duration::from_secs(10)).unwrap();
-    let zookeeper = RecoverableZooKeeper::new(&session, RetryPolicy::default());
-    // The quota counts `/q` itself.
-    let limits = "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=2";
-    for (path, data) in [
-        ("/q", ""),
-        ("/q/l", ""),
-        ("/zookeeper/quota/q", ""),
-        ("/zookeeper/quota/q/zookeeper_limits", limits),
-        ("/zookeeper/quota/q/zookeeper_stats", "count=2,bytes=0"),
-    ] {
-        zookeeper.create(path, data.as_bytes(), &Acl::open_unsafe(), CreateMode::Persistent).unwrap();
-    }
-    for wait in [&["--try"][..], &["--timeout", "2s"]] {
-        zklock(&server, &[&["run"], wait, &["/q/l", "--", "true"]].concat()).assert_failed(73, "quota");
-    }
-}
 
 // ---- the command
 
