@@ -621,6 +621,24 @@ fn persistent_predecessor_is_logged_once_per_session() {
 }
 
 #[test]
+fn names_of_others_are_one_line_in_the_log() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        server.create_sequential("/locks/strange", "x-\u{202e}-lock-", Some(7));
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| drop(log.send(record.args().to_string())));
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let lock = WriteLock::new(&session, "/locks/strange").unwrap();
+        assert!(!lock.lock().unwrap());
+        session.close();
+        drop(reacting);
+        let lines: Vec<String> = logged.try_iter().collect();
+        assert!(lines.iter().any(|line| line.contains("x-\\u{202e}-lock-0000000000")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{lines:?}");
+    });
+}
+
+#[test]
 fn request_that_does_not_count_ours_is_logged_once_per_session_and_directory() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();

@@ -20,6 +20,9 @@ const MAX_CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// The shortest tick that a session assumes without `--tick` and `--max-tick`.
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
+/// ZooKeeper's own default, plus one.
+const DEFAULT_JUTE_MAX_BUFFER: usize = 1024 * 1024;
+
 /// The variable with an identity. Other users can see a program's arguments, but not its variables.
 const AUTH_VARIABLE: &str = "ZK_AUTH";
 
@@ -64,6 +67,10 @@ pub(crate) struct ConnectionArgs {
     /// option
     #[arg(long, global = true, hide_short_help = true, value_name = "TIME", value_parser = parse_positive_duration)]
     max_tick: Option<Duration>,
+    /// The servers' jute.maxbuffer; the smallest, if they differ. A call that could become longer on the servers
+    /// is refused, because it could take them all down
+    #[arg(long, global = true, hide_short_help = true, value_name = "BYTES", default_value_t = DEFAULT_JUTE_MAX_BUFFER)]
+    jute_max_buffer: usize,
     /// Creates the chroot and its parents if they are missing. Everybody gets all permissions there
     #[arg(long, global = true, hide_short_help = true)]
     create_chroot: bool,
@@ -129,6 +136,7 @@ impl ConnectionArgs {
     pub(crate) fn builder_without_ticks(&self, servers: &str) -> Result<SessionBuilder, Failure> {
         let mut builder = Session::builder(servers)
             .session_timeout(self.session_timeout)
+            .jute_max_buffer(self.jute_max_buffer)
             .create_chroot(self.create_chroot)
             .wait_for_server(self.wait());
         for Identity { scheme, credential } in self.identities()? {

@@ -31,7 +31,9 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const CLOSED_PIPE: u8 = 141;
 
 /// The methods that messages of the library name, each with the options of this program that call it.
-const OPTIONS: [(&str, &str); 3] = [
+const OPTIONS: [(&str, &str); 5] = [
+    ("SessionBuilder::auth", "--auth"),
+    ("SessionBuilder::jute_max_buffer", "--jute-max-buffer"),
     ("TlsConfig::client_certificate", "--cert and --cert-key"),
     ("TlsConfig::ca_file", "--ca"),
     ("TlsConfig::server_name", "--tls-server-name"),

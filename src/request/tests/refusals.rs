@@ -252,17 +252,3 @@ fn owner_whose_look_is_refused_keeps_its_lock_and_looks_again() {
     });
     assert!(result.unwrap());
 }
-
-#[test]
-fn names_of_others_are_one_line_in_the_log() {
-    let zk = SimulatedZooKeeper::new();
-    zk.create(DIR, b"");
-    zk.create(&format!("{DIR}/x-\u{202e}-lock-0000000000"), b"");
-    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
-    let lines = logged(|| {
-        let lock = BlockingWriteLock::with_options(&session, DIR, quick_retries()).unwrap();
-        assert!(lock.try_lock().unwrap().is_none());
-    });
-    assert!(lines.iter().any(|line| line.contains("x-\\u{202e}-lock-0000000000")), "{lines:?}");
-    assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{lines:?}");
-}

@@ -225,7 +225,7 @@ fn suspended_session_has_one_line_for_all_its_locks_and_a_lost_one_a_line_for_ea
     client.reconnect();
     let mut lost = logged_down_to(Level::Warn, || client.expire());
     assert_eq!(lost.remove(0), "ZooKeeper session lost: session expired; requests that end with it: 5");
-    let expected = guards.iter().map(|guard| format!("lost {}: session expired", guard.id()));
+    let expected = guards.iter().map(|guard| format!("lost {}: session lost", guard.id()));
     assert_eq!(lost, expected.collect::<Vec<_>>());
 }
 

@@ -94,6 +94,8 @@ fn wrong_usage_of_each_subcommand_is_found_before_connecting() {
         &["--session-timeout", "soon"],
         &["--max-tick", "-1s"],
         &["--tick", "-1s"],
+        &["--jute-max-buffer", "4095"],
+        &["--jute-max-buffer", "1M"],
         &["--tick", "2s", "--max-tick", "1s"],
         &["--auth", "secret"],
         &["--auth", ""],
