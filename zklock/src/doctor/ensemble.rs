@@ -166,6 +166,10 @@ fn tick_to_state(probes: &[Probe], stated: Option<StatedTick>) -> Option<String>
     let ticks: Option<Vec<Duration>> = serving().map(|probe| probe.shown_tick).collect();
     let longest = ticks?.into_iter().max()?;
     let costs = |probe: &&Probe| {
+        // Another warning says what a refusal costs.
+        if probe.refusal.is_some() && stated.is_none() {
+            return false;
+        }
         let assumed = assumed_tick(probe, stated).filter(|assumed| *assumed > longest);
         assumed.is_some_and(|assumed| probe.granted < Some(assumed.saturating_mul(ENOUGH_TICKS)))
     };
