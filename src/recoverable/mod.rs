@@ -128,10 +128,9 @@ impl RecoverableZooKeeper {
 
     /// Omits the mark, so that other programs can read the data.
     ///
-    /// Without a mark, a call recognizes its effect only by the data itself and, if the znode is ephemeral, by its
-    /// session. If another client may write the same
-    /// bytes, add something to them that only this writer uses. The calls of this instance do not remove marks from the
-    /// data that they read.
+    /// Without a mark, a call recognizes its effect only by the data itself. Only the creation of an ephemeral znode also
+    /// checks the session. If another client may write the same bytes, add something to them that only this writer uses.
+    /// The calls of this instance do not remove marks from the data that they read.
     #[must_use]
     pub fn with_plain_data(self) -> RecoverableZooKeeper {
         RecoverableZooKeeper { form: Form::Plain, ..self }

@@ -238,8 +238,8 @@ fn request_has_the_data_option() {
     let guard = lock.lock().unwrap();
     assert_eq!(Observer::at(server::shared()).data(guard.id()), b"nightly backup \xff\x00");
     let too_much = LockOptions::new().data(vec![0; 1024 * 1024 + 1]);
-    let refused = BlockingWriteLock::with_options(&session, &dir, too_much);
-    assert!(refused.unwrap_err().is_invalid_argument());
+    let refused = BlockingWriteLock::with_options(&session, &dir, too_much).unwrap().lock();
+    assert_eq!(refused.unwrap_err().reason(), ErrorReason::CallTooLong);
 }
 
 #[test]
@@ -248,10 +248,11 @@ fn largest_accepted_data_is_stored() {
     let dir = unique_dir("large");
     let lock_with = |size| {
         let options = LockOptions::new().data(vec![7; size]);
-        BlockingWriteLock::with_options(&session, &dir, options).ok().map(|lock| (size, lock))
+        let lock = BlockingWriteLock::with_options(&session, &dir, options).unwrap();
+        lock.lock().ok().map(|guard| (size, guard))
     };
-    let (size, lock) = (0..1024).rev().map(|kib| kib * 1024).find_map(lock_with).unwrap();
-    let guard = lock.lock().unwrap();
+    let (size, guard) = (0..1024).rev().map(|kib| kib * 1024).find_map(lock_with).unwrap();
+    assert_eq!(size, 1022 * 1024, "a KiB is the servers' own, and the call needs less than another");
     assert_eq!(Observer::at(server::shared()).data(guard.id()).len(), size);
 }
 
