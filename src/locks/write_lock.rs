@@ -327,7 +327,10 @@ impl WriteLock {
         self.session().check_process(Operation::FENCE, &self.inner.dir)?;
         match self.inner.request().filter(|request| !request.has_ended()) {
             Some(request) => request.fencing_token(),
-            None => Err(LockError::of(ErrorReason::NotOwner, Operation::FENCE, self.dir())),
+            None => {
+                let error = LockError::of(ErrorReason::NotOwner, Operation::FENCE, self.dir());
+                Err(self.session().core().classify(error))
+            }
         }
     }
 

@@ -80,8 +80,12 @@ fn delete(core: &Arc<Core>, request: &LockInfo) -> Result<bool> {
     match (core.ask(Call::delete(&path, request.version)), request.czxid) {
         (Ok(()), _) => Ok(true),
         (Err(ZkError::NoNode), Some(czxid)) => {
-            core.check_gone(Operation::REAP, &path, czxid)?;
-            Ok(false)
+            match core.check_gone(Operation::REAP, &path, czxid) {
+                // The connection was lost meanwhile, so nobody has seen whether the znode is still shown. The next call
+                // lists the queue again.
+                Err(error) if error.is_connection_loss() => Ok(false),
+                checked => checked.map(|()| false),
+            }
         }
         // The znode was deleted, replaced or written during the call, or is a directory with the name of a request.
         (Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NotEmpty), _) => Ok(false),

@@ -224,8 +224,11 @@ impl Request {
         }
     }
 
-    /// Returns why the request does not hold the lock, even if nobody has noticed the loss yet.
+    /// Returns why the request does not hold the lock, even if nobody has noticed the loss yet. The caller has checked the
+    /// process.
     pub(crate) fn loss_error(&self, operation: Operation) -> LockError {
+        // The end of a hold is visible a moment before its reason.
+        self.await_report();
         match self.loss() {
             Some(reason) => self.core.classify(LockError::ended(operation, self.seat.name(), reason)),
             None => self.end_error(operation),

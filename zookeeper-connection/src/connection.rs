@@ -330,7 +330,7 @@ impl Connection {
             max_buffer = max_buffer.with_unknown_identity();
         }
         #[cfg(feature = "tls")]
-        if let Some(length) = tls.as_ref().and_then(TlsClient::certificate_length) {
+        if let Some(length) = tls.as_ref().and_then(TlsClient::names_length) {
             max_buffer = max_buffer.with_certificate(length);
         }
         let io_thread = IoThread {

@@ -93,7 +93,7 @@ impl MaxBuffer {
         self.with_identity(scheme, decoded + ":".len() + DIGEST)
     }
 
-    /// Adds the identity that the session gets from a certificate of this length, in bytes.
+    /// Adds the identity that the session gets from a certificate whose subject and extensions have this length, in bytes.
     #[must_use]
     pub fn with_certificate(self, length: usize) -> MaxBuffer {
         self.with_identity("x509", CERTIFICATE_GROWTH * length)

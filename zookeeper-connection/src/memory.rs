@@ -14,7 +14,8 @@ use crate::support::process::PerProcess;
 /// ensemble. An attempt to connect then goes on where the last one ended: it tries servers that were silent last, and
 /// knows the addresses of names before the name service answers.
 ///
-/// The memory decides only which address is tried first. In a forked child, it is empty.
+/// The memory decides which address is tried first. If the name service does not answer, it also decides where a new
+/// session may be opened: at an address that the name had before. In a forked child, the memory is empty.
 #[derive(Clone)]
 pub struct ServerMemory {
     /// Of each process, because a thread that does not exist in a forked child may hold the mutex.
@@ -65,6 +66,15 @@ impl ServerMemory {
         for gone in former.iter().filter(|address| !addresses.contains(address)) {
             known.troubles.remove(gone);
         }
+    }
+
+    /// Forgets an address of a server that is given by name, until the name service answers with it again.
+    pub(super) fn forget_address(&self, server: &str, address: SocketAddr) {
+        let mut known = self.known().lock();
+        if let Some(addresses) = known.addresses.get_mut(server) {
+            addresses.retain(|known| *known != address);
+        }
+        known.troubles.remove(&address);
     }
 
     pub(super) fn trouble(&self, address: SocketAddr) -> Option<Trouble> {

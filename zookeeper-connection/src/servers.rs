@@ -255,6 +255,14 @@ impl Servers {
         }
     }
 
+    /// Records that the server at this former address does not know the session, so it may belong to another ensemble by
+    /// now. Later connections do not learn the address from the memory: they would open a new session there.
+    pub(super) fn record_stranger(&mut self, target: Destination) {
+        if let Some(host) = self.hosts.get(target.server) {
+            self.memory.forget_address(&host.server, target.address);
+        }
+    }
+
     /// Records the end of a connection that served the session. `was_silent` says whether the client left it, usually
     /// because the server fell silent. Such a server may keep accepting sessions without serving them. `was_refused`
     /// says whether a server has refused the session and none has answered a request since; if it is `false`, the round

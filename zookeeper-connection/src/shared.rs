@@ -17,7 +17,7 @@ use mio::{Registry, Waker};
 use crate::chroot::Chroot;
 use crate::error::ZkError;
 use crate::exchange::Continuation;
-use crate::machine::{Action, Event, Machine, SaslStep, SessionLoss};
+use crate::machine::{Action, Event, Machine, SaslStep, SessionLoss, UNKNOWN_AT_FORMER_ADDRESS};
 use crate::memory::Trouble;
 use crate::sasl::Prepared;
 use crate::servers::{ANSWERS_NO_CALL, Destination, NextServer, Servers};
@@ -635,7 +635,9 @@ impl Io {
                     self.note_end(true);
                     let failure = self.machine.as_mut().and_then(Machine::take_failure);
                     let why = failure.as_deref().or(self.silence()).unwrap_or(why);
+                    let stranger = self.target().filter(|_| why == UNKNOWN_AT_FORMER_ADDRESS);
                     self.drop_link(why, Some(trouble));
+                    stranger.into_iter().for_each(|target| self.servers.record_stranger(target));
                 }
                 Action::Open | Action::Ended => self.drop_link(why, None),
                 Action::Event(Event::Connected { .. }) => {

@@ -191,7 +191,7 @@ impl Core {
 
     /// The error of an operation on a znode that only the connected server shows.
     pub(super) fn diverged(&self, operation: Operation, path: &ZNodePath) -> LockError {
-        LockError::server_diverged(operation, path, self.client().server().as_deref())
+        LockError::server_diverged(operation, path, self.contact().server.as_deref())
     }
 
     fn begin(

@@ -9,7 +9,7 @@ use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decod
 use crate::error::ZkError;
 use crate::time::Moment;
 
-const UNKNOWN_AT_FORMER_ADDRESS: &str = "it does not know the session; its name may have another address by now, and \
+pub(crate) const UNKNOWN_AT_FORMER_ADDRESS: &str = "it does not know the session; its name may have another address by now, and \
      this one may belong to another ensemble";
 
 /// The error for a connection that must be dropped, usually because the server has sent bytes that the protocol does

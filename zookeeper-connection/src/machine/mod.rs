@@ -77,6 +77,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use self::attempts::UNKNOWN_AT_FORMER_ADDRESS;
 pub use self::authentication::SaslStep;
 use self::authentication::Stage;
 use self::pacing::Pacing;

@@ -255,6 +255,31 @@ fn session_that_is_unknown_at_a_former_address_goes_on_at_the_new_one() {
     }
 }
 
+/// Otherwise, the next session would be opened in the other ensemble.
+#[test]
+fn next_session_is_not_opened_at_a_former_address_at_which_the_last_one_was_unknown() {
+    let ((former, is_foreign), names) = (server_of_two_ensembles(), NameService::default());
+    names.answer_with(&former);
+    let options = names.options(LONG);
+    let connection = connect_with("zk", &options).unwrap();
+    names.fail();
+    is_foreign.store(true, Ordering::SeqCst);
+    former.seen.try_iter().for_each(drop);
+    former.disconnect();
+    let mut refused = 0;
+    eventually("the client knows that the other ensemble does not know the session", || {
+        refused += refusals(&former);
+        refused >= 2
+    });
+    assert!(connect_within(deadline() / 20, "zk", &options).is_err());
+    let is_new = |seen: &Seen| matches!(seen, Seen::Connected(request) if request.session_id == 0);
+    assert!(!former.seen.try_iter().any(|seen| is_new(&seen)), "a new session was asked for");
+    drop(connection);
+    names.answer_with(&former);
+    is_foreign.store(false, Ordering::SeqCst);
+    connect_with("zk", &options).unwrap();
+}
+
 #[test]
 fn session_that_is_unknown_at_a_current_address_is_lost_at_once() {
     let ((server, is_foreign), names) = (server_of_two_ensembles(), NameService::default());

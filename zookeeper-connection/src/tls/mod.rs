@@ -311,10 +311,12 @@ impl TlsClient {
         Ok(TlsTarget { client: Arc::clone(&self.files.client), name })
     }
 
-    /// Returns the length of the client's certificate in bytes, if it has one.
-    pub(crate) fn certificate_length(&self) -> Option<usize> {
+    /// Returns the length of the names in the client's certificate in bytes, if it has one.
+    pub(crate) fn names_length(&self) -> Option<usize> {
         let presented = self.files.client.client_auth_cert_resolver.resolve(&[], &[])?;
-        presented.cert.first().map(|certificate| certificate.len())
+        presented.cert.first().map(|certificate| {
+            Outline::of(certificate).map_or(certificate.len(), |outline| outline.names_length)
+        })
     }
 
     /// Applies the outcome of the last check of the files, and starts the next check.

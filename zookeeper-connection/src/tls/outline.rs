@@ -13,6 +13,9 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 /// A certificate that states its version starts with this tag. Only version 1 is not stated.
 const VERSION: u8 = 0xa0;
 
+/// The extensions of a certificate, among them subjectAltName, start with this tag.
+const EXTENSIONS: u8 = 0xa3;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Outline {
@@ -22,6 +25,8 @@ pub(super) struct Outline {
     validity: (Duration, Duration),
     /// The `CN` of the subject. `None` if there is none or more than one.
     pub(super) common_name: Option<String>,
+    /// The length of what may name the subject, in bytes: the subject and the extensions.
+    pub(super) names_length: usize,
 }
 
 impl Outline {
@@ -42,9 +47,15 @@ impl Outline {
             AnyRef::decode(fields)?;
         }
         let validity = in_sequence(fields, |times| Ok((time(times)?, time(times)?)))?;
-        let common_name = in_sequence(fields, common_name)?;
-        skip_all(fields)?;
-        Ok(Outline { is_v1, validity, common_name })
+        let subject = AnyRef::decode(fields)?;
+        let common_name = subject.sequence(common_name)?;
+        let mut names_length = subject.value().len();
+        while !fields.is_finished() {
+            let is_extensions = fields.peek_byte() == Some(EXTENSIONS);
+            let field = AnyRef::decode(fields)?;
+            names_length += if is_extensions { field.value().len() } else { 0 };
+        }
+        Ok(Outline { is_v1, validity, common_name, names_length })
     }
 
     /// Checks whether the certificate is valid now.
