@@ -431,10 +431,8 @@ impl IoThread {
             let mut io = self.shared.lock();
             // If the number differs, the transport has been lost in the meantime.
             let target = io.target().filter(|_| io.link_number == number);
-            if let Some(target) = target {
-                if self.notes.knows(target, fresh) {
-                    probe = ProbeState::Answered;
-                }
+            if target.is_some_and(|target| self.notes.knows(target, fresh)) {
+                probe = ProbeState::Answered;
             }
             let granted = self.ticks.granted(fresh, probe);
             io.status.granted = granted;

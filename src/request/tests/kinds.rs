@@ -51,13 +51,8 @@ impl Scene {
 #[test]
 fn lost_lock_is_to_be_locked_again_while_its_session_lives_and_not_afterwards() {
     let losses = [LossReason::LeaseExpired, LossReason::NodeDeleted, LossReason::HeldTooLong];
-    let ends: [(ErrorKind, fn(&Fixture)); 3] = [
-        (ErrorKind::LockAgain, |_| {}),
-        (ErrorKind::Reconnect, |fixture| fixture.client.expire()),
-        (ErrorKind::Permanent, |fixture| fixture.session.close()),
-    ];
     for reason in losses {
-        for (kind, end) in ends {
+        for kind in [ErrorKind::LockAgain, ErrorKind::Reconnect, ErrorKind::Permanent] {
             let scene = Scene::new();
             // The lease ends before this limit.
             let lock = match reason {
@@ -66,7 +61,11 @@ fn lost_lock_is_to_be_locked_again_while_its_session_lives_and_not_afterwards() 
             };
             let guard = lock.lock().unwrap();
             scene.lose(&guard, reason);
-            end(&scene.fixture);
+            match kind {
+                ErrorKind::Reconnect => scene.fixture.client.expire(),
+                ErrorKind::Permanent => scene.fixture.session.close(),
+                _ => {}
+            }
             let of_commit = guard.commit(|changes| changes.delete("/a")).unwrap_err();
             assert_eq!((of_commit.reason(), of_commit.kind()), (ErrorReason::NotOwner, kind), "{reason:?}");
             let of_unlock = guard.unlock().unwrap_err();
