@@ -41,6 +41,7 @@ mod locking;
 mod multi;
 mod ported;
 mod published;
+mod reactions;
 mod recoverable;
 mod reentrant;
 mod revoking;

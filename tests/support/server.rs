@@ -1,7 +1,9 @@
 //! Wraps the published [`TestServer`] so that errors panic.
 
+use std::env;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -164,6 +166,30 @@ impl Server {
         let answer = self.four_letter("srvr");
         let zxid = answer.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
         i64::from_str_radix(zxid.expect("the server reports its zxid"), 16).expect("a number")
+    }
+
+    /// Returns whether this release can enforce quotas: 3.7 and later, with `zookeeper.enforceQuota`.
+    pub fn enforces_quotas(&self) -> bool {
+        let answer = self.four_letter("srvr");
+        let version = answer.strip_prefix("Zookeeper version: 3.").expect("the server reports its version");
+        let minor: String = version.chars().take_while(char::is_ascii_digit).collect();
+        minor.parse::<u32>().expect("a number") >= 7
+    }
+
+    /// Runs a command of ZooKeeper's own shell, in a new process.
+    pub fn run_in_shell(&self, arguments: &[&str]) {
+        let (home, path) = (env::var_os("JAVA_HOME"), env::var_os("PATH").unwrap_or_default());
+        let java = java::java_in(home.as_deref(), &path).unwrap_or_else(|error| panic!("{error}"));
+        let mut shell = Command::new(java);
+        shell.args([
+            "-cp",
+            classpath(),
+            "org.apache.zookeeper.ZooKeeperMain",
+            "-server",
+            &self.connect_string(),
+        ]);
+        let ended = shell.args(arguments).output().expect("the shell starts");
+        assert!(ended.status.success(), "{arguments:?}: {ended:?}");
     }
 
     /// Returns the number of watches that are set and have not fired.

@@ -543,6 +543,23 @@ fn missing_chroot_is_created_if_asked_for() {
 }
 
 #[test]
+fn used_up_quota_is_73_at_once_and_at_the_deadline() {
+    let jvm_flags = vec!["-Dzookeeper.enforceQuota=true".to_owned()];
+    let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
+    if !server.enforces_quotas() {
+        return;
+    }
+    let run = |options: &[&str]| {
+        zklock(&server, &[&["run", "--quiet", "--tick", "500ms"], options, &["/full/lock", "true"]].concat())
+    };
+    run(&[]).assert_succeeded();
+    server.run_in_shell(&["setquota", "-N", "1", "/full"]);
+    run(&["--try"]).assert_failed(73, "lock '/full/lock': the server refuses the request, because a quota");
+    run(&["--timeout", "5s"])
+        .assert_failed(73, "lock '/full/lock': the server refuses the request, because a quota");
+}
+
+#[test]
 fn waiter_whose_session_is_lost_is_69() {
     let fixture = Fixture::new();
     let _guard = fixture.hold();
