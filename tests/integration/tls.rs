@@ -1,7 +1,6 @@
 //! Tests of TLS on real servers, and of the errors of clients that may not connect.
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -74,16 +73,6 @@ fn lock_over_tls_survives_a_restart_of_the_server() {
     assert!(guard.is_owner(), "{:?}", guard.loss());
     guard.unlock().unwrap();
     lock.lock().unwrap().unlock().unwrap();
-}
-
-#[test]
-fn tls_port_is_open_when_start_returns() {
-    let server = Server::with(Fixture::new().valid());
-    for _ in 0..3 {
-        TcpStream::connect(("127.0.0.1", server.tls_port())).unwrap();
-        server.stop();
-        server.restart();
-    }
 }
 
 #[test]
