@@ -331,7 +331,7 @@ impl Session {
     /// Closes the session for all its handles.
     ///
     /// All locks are released, waiting calls return an error, and listeners and guards report
-    /// [`Closed`](LossReason::Closed). Idempotent.
+    /// [`Closed`](crate::LossReason::Closed). Idempotent.
     ///
     /// Blocks until the server has confirmed the end of the session, for at most five seconds. Without contact, the
     /// call does not wait at all; while the server is silent, it waits for at most a second. The rest happens in the
