@@ -22,10 +22,8 @@ pub(crate) fn in_turn(
     observer: Arc<dyn Observer>,
 ) -> (Arc<LastingRequest>, Arc<LastingRequest>) {
     let link = Arc::new(Link { turn: OnceLock::new(), request: OnceLock::new(), observer });
-    let of_turn = TurnObserver { link: Arc::clone(&link), has_come: AtomicBool::new(false) };
-    let of_request = RequestObserver { link: Arc::clone(&link), is_decided: AtomicBool::new(false) };
-    let turn = LastingRequest::new(session, turn, true, Arc::new(of_turn));
-    let request = LastingRequest::made_later(session, request, Arc::new(of_request));
+    let turn = LastingRequest::new(session, turn, true, Stage::of(Part::Turn, &link));
+    let request = LastingRequest::made_later(session, request, Stage::of(Part::Request, &link));
     let _ = (link.turn.set(Arc::downgrade(&turn)), link.request.set(Arc::downgrade(&request)));
     (turn, request)
 }
@@ -58,60 +56,55 @@ impl Link {
     }
 }
 
-struct TurnObserver {
+/// Passes events on, and takes the step that follows from them.
+struct Stage {
     link: Arc<Link>,
-    has_come: AtomicBool,
+    part: Part,
+    /// Whether the step is to be taken.
+    is_due: AtomicBool,
 }
 
-impl Observer for TurnObserver {
+enum Part {
+    /// When the turn comes, the request is made.
+    Turn,
+    /// When the request has acquired its lock or has ended, the turn ends.
+    Request,
+}
+
+impl Stage {
+    fn of(part: Part, link: &Arc<Link>) -> Arc<Stage> {
+        Arc::new(Stage { link: Arc::clone(link), part, is_due: AtomicBool::new(false) })
+    }
+}
+
+impl Observer for Stage {
     fn post(&self, event: &RequestEvent) {
-        match event {
-            RequestEvent::Acquired { .. } => self.has_come.store(true, Ordering::Release),
-            RequestEvent::Ended { how: Ending::Dropped(..), .. } => self.link.observer.post(event),
+        let (is_passed_on, is_due) = match (&self.part, event) {
+            (Part::Turn, RequestEvent::Acquired { .. }) => (false, true),
+            (Part::Turn, RequestEvent::Ended { how: Ending::Dropped(..), .. }) => (true, false),
             // Once the turn has come, its loss changes nothing for the request.
-            _ => {}
+            (Part::Turn, _) => (false, false),
+            (Part::Request, RequestEvent::Acquired { .. } | RequestEvent::Ended { .. }) => (true, true),
+            (Part::Request, _) => (true, false),
+        };
+        if is_passed_on {
+            self.link.observer.post(event);
+        }
+        if is_due {
+            self.is_due.store(true, Ordering::Release);
         }
     }
 
     fn has_steps(&self) -> bool {
-        self.has_come.load(Ordering::Acquire)
+        self.is_due.load(Ordering::Acquire)
     }
 
     fn advance(&self) {
-        if self.has_come.swap(false, Ordering::AcqRel) {
-            self.link.make_request();
-        }
-    }
-
-    fn has_callbacks(&self) -> bool {
-        self.link.observer.has_callbacks()
-    }
-
-    fn deliver(&self) {
-        self.link.observer.deliver();
-    }
-}
-
-struct RequestObserver {
-    link: Arc<Link>,
-    is_decided: AtomicBool,
-}
-
-impl Observer for RequestObserver {
-    fn post(&self, event: &RequestEvent) {
-        self.link.observer.post(event);
-        if matches!(event, RequestEvent::Acquired { .. } | RequestEvent::Ended { .. }) {
-            self.is_decided.store(true, Ordering::Release);
-        }
-    }
-
-    fn has_steps(&self) -> bool {
-        self.is_decided.load(Ordering::Acquire)
-    }
-
-    fn advance(&self) {
-        if self.is_decided.swap(false, Ordering::AcqRel) {
-            self.link.end_turn();
+        if self.is_due.swap(false, Ordering::AcqRel) {
+            match self.part {
+                Part::Turn => self.link.make_request(),
+                Part::Request => self.link.end_turn(),
+            }
         }
     }
 

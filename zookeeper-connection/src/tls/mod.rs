@@ -137,8 +137,8 @@ impl TlsConfig {
 
     /// Sets the name for which the certificate of every server must be valid.
     ///
-    /// Use it if the servers' certificates lack the names in the connect string. The name replaces the server's name from the connect string, and is also sent to the server (SNI). It may be an
-    /// IP address, which is not sent.
+    /// Use it if the servers' certificates lack the names in the connect string. The name replaces the server's name from
+    /// the connect string, and is also sent to the server (SNI). It may be an IP address, which is not sent.
     pub fn server_name(mut self, name: impl Into<String>) -> TlsConfig {
         self.name = NameCheck::Fixed(name.into());
         self
