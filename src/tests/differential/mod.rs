@@ -358,10 +358,13 @@ impl Comparison {
         self.compare(&sorted(of_real), &sorted(of_model));
     }
 
+    /// Presents a credential. A server answers this outside its pipeline of requests, so with Netty the answer may
+    /// overtake events; the write before it brings those.
     fn authenticate(&mut self, number: usize) {
         let (scheme, auth) = CREDENTIAL;
         let credential = Control::Auth { scheme: scheme.into(), auth: auth.as_bytes().into() };
-        self.make(number, &[Request::Control(credential)]);
+        self.make_now(number, &[nothing()]);
+        self.make_now(number, &[Request::Control(credential)]);
         self.clients[number].is_authenticated = true;
     }
 
