@@ -239,6 +239,10 @@ pub(crate) struct CommandArgs {
     /// How long a stopped command may keep the lock before it is ended; 0 means forever
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "1m")]
     pub(crate) stopped_for: Duration,
+    /// Keeps the lock until everything that the command has started has ended, such as workers in the background
+    /// (Linux only)
+    #[arg(long, hide_short_help = true)]
+    pub(crate) until_all_end: bool,
     /// Does not report that others hold the lock or have run the key, or that the session timeout is short
     #[arg(long, short)]
     pub(crate) quiet: bool,

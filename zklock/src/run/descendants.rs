@@ -26,14 +26,33 @@ use super::is_shortage;
 const MAX_STOPPING: Duration = Duration::from_secs(1);
 const STOPPING_PAUSE: Duration = Duration::from_millis(1);
 
+/// The pauses between two looks for remaining processes.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+
+/// The time after which a wait for killed processes is reported.
+const UNREPORTED: Duration = Duration::from_secs(5);
+
 /// How long to keep looking while some processes cannot be seen for lack of descriptors or memory.
 const MAX_BLINDNESS: Duration = Duration::from_secs(60);
+
+/// Whether something descends from this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    None,
+    Some,
+    /// Only looks at `/proc` can tell, which may miss a process.
+    Unknown,
+}
 
 /// The descendants of a command.
 #[derive(Debug, Default)]
 pub(super) struct Descendants {
     /// The children that this process had before it started the command.
     others: HashSet<Identity>,
+    /// The process between this one and the command, if there is one: its descendants are those of the command, but it
+    /// is none itself.
+    guardian: Option<Pid>,
     /// The processes that [`stop`](Descendants::stop) has stopped.
     stopped: HashSet<Identity>,
     /// Set by SIGCHLD.
@@ -117,14 +136,67 @@ impl Descendants {
             // The command runs even without /proc. When the lock is lost, the missing /proc is reported.
             others => others.unwrap_or_default(),
         };
-        Ok(Descendants { others, stopped: HashSet::new(), has_child_ended })
+        Ok(Descendants { others, has_child_ended, ..Descendants::default() })
     }
 
-    /// Waits for the children that have ended, so they do not stay zombies. Does not block.
-    pub(super) fn reap(&self, command: Pid) {
+    /// Spares the guardian of the command.
+    pub(super) fn spare(&mut self, guardian: Pid) {
+        self.guardian = Some(guardian);
+    }
+
+    /// Waits for the children that have ended, so they do not stay zombies. Does not block. Leaves those alone that are
+    /// `kept`, because their ids must stay in use.
+    pub(super) fn reap(&self, kept: &[Pid]) {
         if self.has_child_ended.swap(false, Ordering::SeqCst) {
             // This fails only if /proc cannot be read. The zombies disappear with this process.
-            let _ = reap_children(command);
+            let _ = reap_children(kept);
+        }
+    }
+
+    /// Returns whether no descendant of this process is left, except for the ended `command`, which was not waited for.
+    ///
+    /// This process adopts each descendant whose parent ends. So if the command is its only child, the command is its only
+    /// descendant. The kernel shows the children of a single-threaded process at one moment, if it shows them at all.
+    pub(super) fn are_gone(&self) -> Rest {
+        let Ok(proc) = Proc::open() else { return Rest::Unknown };
+        match read(proc.me, &format!("task/{}/children", proc.me)) {
+            Ok(Some(children)) if ids(&children).count() <= 1 => Rest::None,
+            Ok(Some(_)) => Rest::Some,
+            _ => Rest::Unknown,
+        }
+    }
+
+    /// Kills all descendants, again and again. Blocks until all are gone except those that cannot be killed, or until it
+    /// is clear that there is no way to find out.
+    ///
+    /// `look_again` waits for a time, and returns what is known by then. `report` gets the number of those that are left
+    /// after a while, once.
+    pub(super) fn kill_all(
+        &self,
+        mut look_again: impl FnMut(Duration) -> Rest,
+        report: impl FnOnce(usize),
+    ) -> io::Result<()> {
+        let (mut pause, mut known, mut looks) = (Duration::ZERO, HashSet::new(), Looks::default());
+        let report_at = Instant::now().checked_add(UNREPORTED);
+        let mut report = Some(report);
+        loop {
+            let rest = look_again(pause);
+            if rest == Rest::None {
+                return Ok(());
+            }
+            let killed = self.kill();
+            let are_enough = looks.are_enough(&killed, Instant::now());
+            if are_enough && (rest == Rest::Unknown || killed.failure.is_some()) {
+                return killed.failure.map_or(Ok(()), Err);
+            }
+            if report_at.is_some_and(|at| at <= Instant::now()) {
+                report.take().into_iter().for_each(|report| report(killed.found.len()));
+            }
+            // Killed processes may take a while to end. If new ones appear, look again at once.
+            let has_new = killed.found.iter().any(|process| !known.contains(process));
+            let is_empty = killed.found.is_empty() && !killed.may_pass;
+            pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
+            known.extend(killed.found);
         }
     }
 
@@ -216,9 +288,15 @@ impl Descendants {
         let mut scan = Scan::new()?;
         scan.adjust_parents();
         let mut running = self.below(proc.me, &scan.entries);
-        running.retain(|entry| entry.is_running());
+        running.retain(|entry| entry.is_running() && !self.is_guardian(&proc, entry));
         see(&proc, &running, &scan);
         scan.failure.map_or(Ok(()), Err)
+    }
+
+    fn is_guardian(&self, proc: &Proc, entry: &Entry) -> bool {
+        self.guardian.is_some()
+            && entry.parent == proc.me
+            && proc.id_here(entry.pid).unwrap_or_default() == self.guardian
     }
 
     /// The descendants of a process, with those that have ended. The children that it had before the command do not
@@ -244,14 +322,11 @@ impl Descendants {
     }
 }
 
-/// Leaves the command itself alone: its process id must stay in use until its exit code is read.
-fn reap_children(command: Pid) -> io::Result<()> {
+fn reap_children(kept: &[Pid]) -> io::Result<()> {
     let proc = Proc::open()?;
-    for entry in Scan::new()?.entries {
-        if entry.parent == proc.me && !entry.is_running() {
-            if let Some(child) = proc.id_here(&entry).unwrap_or_default().filter(|child| *child != command) {
-                let _ = waitpid(Some(child), WaitOptions::NOHANG);
-            }
+    for child in proc.children()? {
+        if let Some(child) = proc.id_here(child).unwrap_or_default().filter(|child| !kept.contains(child)) {
+            let _ = waitpid(Some(child), WaitOptions::NOHANG);
         }
     }
     Ok(())
@@ -259,13 +334,8 @@ fn reap_children(command: Pid) -> io::Result<()> {
 
 /// The children of this process.
 fn children() -> io::Result<HashSet<Identity>> {
-    let proc = Proc::open()?;
-    let scan = Scan::new()?;
-    if let Some(error) = scan.failure.filter(is_shortage) {
-        return Err(error);
-    }
-    let children = scan.entries.iter().filter(|entry| entry.parent == proc.me);
-    Ok(children.map(Entry::identity).collect())
+    let children = Proc::open()?.children()?.into_iter().filter_map(Pid::from_raw).map(Entry::read);
+    Ok(children.collect::<io::Result<Vec<_>>>()?.iter().flatten().map(Entry::identity).collect())
 }
 
 /// The processes that `/proc` shows.
@@ -353,6 +423,23 @@ impl Proc {
         Ok(Proc { me, depth: Some(ids.len() - 1) })
     }
 
+    /// The children of this process, as `/proc` shows them. Those that have ended belong to them until they were waited
+    /// for.
+    fn children(&self) -> io::Result<Vec<i32>> {
+        let mut children = Vec::new();
+        for thread in pids_in("/proc/self/task")? {
+            let Some(list) = read(self.me, &format!("task/{thread}/children"))? else {
+                // The kernel does not show them.
+                let Scan { entries, failure } = Scan::new()?;
+                let children =
+                    entries.iter().filter(|entry| entry.parent == self.me).map(|entry| entry.pid).collect();
+                return failure.filter(is_shortage).map_or(Ok(children), Err);
+            };
+            children.extend(ids(&list));
+        }
+        Ok(children)
+    }
+
     fn go_on(&self, (pid, start): Identity) -> io::Result<()> {
         match Pid::from_raw(pid).map_or(Ok(None), Entry::read)? {
             Some(entry) if entry.start == start => self.signal(&entry, Signal::CONT),
@@ -362,7 +449,7 @@ impl Proc {
 
     /// Sends a signal to a process, if it has not ended in the meantime.
     fn signal(&self, entry: &Entry, signal: Signal) -> io::Result<()> {
-        let Some(process) = self.id_here(entry)? else { return Ok(()) };
+        let Some(process) = self.id_here(entry.pid)? else { return Ok(()) };
         match self.send(entry, process, signal) {
             Err(Errno::SRCH) => Ok(()),
             sent => Ok(sent?),
@@ -391,9 +478,9 @@ impl Proc {
     }
 
     /// The id of a process in the PID namespace of this one, or `None` if the process has gone.
-    fn id_here(&self, entry: &Entry) -> io::Result<Option<Pid>> {
-        let Some(depth) = self.depth else { return Ok(Pid::from_raw(entry.pid)) };
-        let Some(ids) = namespace_ids(entry.pid)? else { return Ok(None) };
+    fn id_here(&self, pid: i32) -> io::Result<Option<Pid>> {
+        let Some(depth) = self.depth else { return Ok(Pid::from_raw(pid)) };
+        let Some(ids) = namespace_ids(pid)? else { return Ok(None) };
         // A process that is just being reaped has the id 0.
         let id = ids.get(depth).map(|id| Pid::from_raw(*id));
         id.ok_or_else(|| io::Error::other("it has no id in this PID namespace"))
@@ -472,6 +559,11 @@ fn pids_in(directory: &str) -> io::Result<Vec<i32>> {
     Ok(names?.into_iter().filter_map(|name| name.to_str()?.parse().ok()).collect())
 }
 
+/// The process ids in a list of them.
+fn ids(list: &[u8]) -> impl Iterator<Item = i32> + '_ {
+    list.split(u8::is_ascii_whitespace).filter_map(|id| std::str::from_utf8(id).ok()?.parse().ok())
+}
+
 /// Reads a file of `/proc/PID`, or returns `None` if the process has gone.
 fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
     match fs::read(format!("/proc/{pid}/{name}")) {
@@ -544,7 +636,7 @@ mod tests {
             entry(10, 4, true),
         ];
         let others = HashSet::from([(5, 1)]);
-        let descendants = Descendants { others, stopped: HashSet::new(), has_child_ended: Arc::default() };
+        let descendants = Descendants { others, ..Descendants::default() };
         let mut found: Vec<i32> = descendants.below(1, &entries).iter().map(|entry| entry.pid).collect();
         found.sort_unstable();
         assert_eq!(found, [2, 3, 4, 10]);
@@ -561,9 +653,9 @@ mod tests {
             entry.is_running()
                 && Scan::new().unwrap().entries.iter().any(|other| other.identity() == entry.identity())
         );
-        assert_eq!(proc.id_here(&entry).unwrap(), Some(getpid()));
+        assert_eq!(proc.id_here(entry.pid).unwrap(), Some(getpid()));
         // As if `/proc` belonged to another namespace that happens to have the same ids.
-        assert_eq!(Proc { depth: Some(0), ..proc }.id_here(&entry).unwrap(), Some(getpid()));
+        assert_eq!(Proc { depth: Some(0), ..proc }.id_here(entry.pid).unwrap(), Some(getpid()));
     }
 
     #[test]

@@ -1,37 +1,45 @@
 //! The launcher: this program, run in the new process, until it becomes the command.
 //!
-//! It does what only a process can do for itself, and then stops itself. The supervising process continues it when
-//! everything is ready. Nothing of the command runs before that.
+//! It does what only a process can do for itself, and then waits for the guardian. Nothing of the command runs before
+//! that.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
 use nix::sys::signal::SigSet;
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::stdio::{dup2_stdin, stdin};
 
-use super::terminal_stops;
+use super::{terminal_stops, wire};
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
 
 /// The program name (`argv[0]`) by which this program knows that it is the launcher.
 const NAME: &str = "zklock: launcher";
 
-/// Returns a command that starts the launcher of `program`, in a separate process group.
+/// Returns a command that starts the launcher of `program`, in a separate process group. Its standard input must be a
+/// socket.
 pub(super) fn launcher_of(program: &OsString, arguments: &[OsString]) -> Command {
+    let mut launcher = this_program(NAME);
+    launcher.arg(process::id().to_string()).arg(program).args(arguments).process_group(0);
+    launcher
+}
+
+/// Returns a command that runs this program under another name (`argv[0]`).
+pub(super) fn this_program(name: &str) -> Command {
     // /proc/self/exe is this program even if the file has been replaced since it started.
-    let mut launcher = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
+    let mut program = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
         true => Command::new("/proc/self/exe"),
         false => Command::new(env::current_exe().map_or_else(|_| own_name(), OsString::from)),
     };
-    launcher.arg0(NAME).arg(process::id().to_string()).arg(program).args(arguments);
-    launcher.process_group(0);
-    launcher
+    program.arg0(name);
+    program
 }
 
 fn own_name() -> OsString {
@@ -39,24 +47,34 @@ fn own_name() -> OsString {
 }
 
 /// Becomes the command, if this process is the launcher. Returns the exit code if that fails.
-pub(crate) fn launch() -> Option<u8> {
+pub(super) fn launch() -> Option<u8> {
     let mut arguments = env::args_os();
     if arguments.next()? != NAME {
         return None;
     }
-    let (supervisor, program) = (arguments.next()?, arguments.next()?);
-    let Err(error) = wait_for_start(&supervisor) else {
-        let arguments: Vec<OsString> = arguments.collect();
-        let mut error = Command::new(&program).args(&arguments).exec();
-        if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
-            // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
-            error = Command::new("/bin/sh").arg(path_of(&program)).args(&arguments).exec();
+    let (guardian, program) = (arguments.next()?, arguments.next()?);
+    let (error, code) = match wait_for_start(&guardian) {
+        Err(error) => (error, SYSTEM),
+        Ok(guardian) => {
+            let error = become_command(&program, &arguments.collect::<Vec<_>>());
+            // The guardian may have ended.
+            let _ = (&guardian).write_all(&error.raw_os_error().unwrap_or_default().to_le_bytes());
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            (error, if is_missing { NOT_FOUND } else { NOT_EXECUTABLE })
         }
-        let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
-        return Some(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
     };
     let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
-    Some(SYSTEM)
+    Some(code)
+}
+
+/// Returns only if that fails.
+fn become_command(program: &OsString, arguments: &[OsString]) -> io::Error {
+    let error = Command::new(program).args(arguments).exec();
+    if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
+        // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
+        return Command::new("/bin/sh").arg(path_of(program)).args(arguments).exec();
+    }
+    error
 }
 
 /// The path of a program: a name without a slash is looked up in PATH.
@@ -91,29 +109,33 @@ fn check_file(path: &Path) -> io::Result<()> {
     if is_executable { Ok(()) } else { Err(Errno::ACCESS.into()) }
 }
 
-/// Blocks until the supervising process continues this one.
-fn wait_for_start(supervisor: &OsString) -> io::Result<()> {
-    end_with_supervisor(supervisor)?;
-    kill_process(getpid(), Signal::STOP)?;
+/// Blocks until the guardian lets this process become the command, and takes the standard input of the command. Returns
+/// the socket to the guardian, which is closed when this process becomes the command.
+fn wait_for_start(guardian: &OsString) -> io::Result<UnixStream> {
+    end_with_guardian(guardian)?;
+    let socket = UnixStream::from(stdin().try_clone_to_owned()?);
+    let ([_], input) = wire::receive(&socket)?;
+    dup2_stdin(&input)?;
     let unblocked: SigSet = terminal_stops();
-    Ok(unblocked.thread_unblock()?)
+    unblocked.thread_unblock()?;
+    Ok(socket)
 }
 
-/// Asks the kernel to kill this process, and so the command, when the supervising process ends.
+/// Asks the kernel to kill this process, and so the command, when the guardian ends.
 #[cfg(target_os = "linux")]
-fn end_with_supervisor(supervisor: &OsString) -> io::Result<()> {
-    use rustix::process::{getppid, set_parent_process_death_signal};
+fn end_with_guardian(guardian: &OsString) -> io::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The supervising process may have ended before this call.
+    // The guardian may have ended before this call.
     let parent = getppid().map(|parent| parent.as_raw_nonzero().to_string());
-    if parent.as_deref().map(OsString::from).as_ref() == Some(supervisor) {
+    if parent.as_deref().map(OsString::from).as_ref() == Some(guardian) {
         return Ok(());
     }
-    Err(io::Error::other("zklock has ended"))
+    Err(io::Error::other("the guardian of the command has ended"))
 }
 
 #[cfg(not(target_os = "linux"))]
 #[allow(clippy::unnecessary_wraps, reason = "as on Linux")]
-fn end_with_supervisor(_supervisor: &OsString) -> io::Result<()> {
+fn end_with_guardian(_guardian: &OsString) -> io::Result<()> {
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::leash::{Moment, Term};
+
 /// When a command must end, relative to the end of the lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndTimes {
@@ -44,6 +46,22 @@ impl EndTimes {
     /// Returns how long after SIGTERM to kill the command, when the lock is about to be lost.
     pub(super) fn until_kill(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.last_moment()).min(self.grace)
+    }
+
+    /// Returns how long the command may run if this process does nothing any more. The guardian then asks it to end a
+    /// moment later than this process would have. `read_at` must be a moment before the lease was read, and
+    /// `until_ending` is what the verdict says.
+    pub(super) fn term(&self, read_at: Moment, remaining: Duration, until_ending: Duration) -> Term {
+        let ask_in = until_ending.saturating_add(self.session_timeout / 64);
+        Term {
+            ask_at: Some(read_at.saturating_add(ask_in)),
+            kill_at: read_at.saturating_add(remaining.saturating_sub(self.last_moment())),
+        }
+    }
+
+    /// Returns how long the command may take to end, from SIGTERM to SIGKILL.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
     }
 
     /// How long killed processes take to end, even on a busy machine.

@@ -46,6 +46,7 @@
 
 mod held;
 mod lease;
+mod leash;
 mod once;
 mod others;
 #[cfg_attr(unix, path = "unix.rs")]
@@ -70,6 +71,7 @@ use zookeeper_recipes_lock::{
 };
 
 use self::held::{Contended, Held};
+use self::lease::EndTimes;
 pub(crate) use self::once::once;
 use self::others::Others;
 #[cfg(unix)]
@@ -260,6 +262,7 @@ fn lock_and_run(
 fn not_started(program: &OsString, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
+        io::ErrorKind::Unsupported => SYSTEM,
         _ if platform::is_shortage(error) => SYSTEM,
         _ => NOT_EXECUTABLE,
     };
@@ -274,10 +277,10 @@ fn supervise(
     args: &CommandArgs,
     signals: &Receiver<i32>,
 ) -> Result<Ended, Failed> {
-    if !Supervision::may_start(session, guard, args.grace) {
+    let Some(term) = Supervision::first_term(session, guard, args.grace) else {
         complain("the lock is lost, or about to be; the command is not started");
         return Ok(Ended::without_the_lock());
-    }
+    };
     // clap requires at least one argument.
     let (program, arguments) = args.command.split_first().ok_or_else(failed_thread)?;
     let set_variables = |command: &mut process::Command| {
@@ -288,7 +291,9 @@ fn supervise(
             None => command.env_remove(FENCING_TOKEN),
         };
     };
-    let child = match platform::Child::spawn(program, arguments, set_variables) {
+    let grace = EndTimes::new(args.grace, session.session_timeout()).grace();
+    let leash = (grace, args.until_all_end);
+    let child = match platform::Child::spawn(program, arguments, term, leash, set_variables) {
         Ok(child) => child,
         Err(error) => {
             let failure = not_started(program, &error);
@@ -296,8 +301,7 @@ fn supervise(
             return Ok(Ended { end: Ok(failure.code.into()), lost: false, has_begun: false });
         }
     };
-    let supervision = Supervision::new(session, guard, child, args.grace, args.stopped_for);
-    Ok(supervision.until_the_end(signals))
+    Ok(Supervision::new(session, guard, child, args).until_the_end(signals))
 }
 
 /// Why the command has not run, or why its result is unknown.

@@ -7,8 +7,10 @@ use crossbeam_channel::{Receiver, at, never, select};
 use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 
 use super::lease::{EndTimes, KillTime, Settling, Verdict};
+use super::leash::{Moment, Term};
 use super::platform::{self, Child};
 use super::shown;
+use crate::args::CommandArgs;
 use crate::failure::LOST;
 use crate::spans::show_duration;
 use crate::stderr::complain;
@@ -23,13 +25,23 @@ const TERMINAL_WAIT: Duration = Duration::from_millis(100);
 
 /// A change of the state of the command.
 #[derive(Debug)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
+#[cfg_attr(not(unix), allow(dead_code, reason = "no command runs there"))]
 pub(super) enum Change {
+    /// The command has not begun, because its program cannot be executed.
+    Failed,
     /// This signal has stopped the command.
     Stopped(i32),
     Continued,
-    /// The command cannot be watched any more, so it is not known whether it has ended.
-    Unknown(io::Error),
+    /// The guardian ends the command by itself.
+    Ending,
+    /// The command has ended, with this status of wait(2).
+    Ended(i32),
+    /// The command has ended, and nothing descends from it any more.
+    Gone,
+    /// The command has ended, and something that descends from it may be left.
+    Unsure,
+    /// The command has no guardian any more.
+    Unguarded,
 }
 
 /// What a stop of the command means.
@@ -86,6 +98,13 @@ pub(super) struct Supervision<'a> {
     is_refused: bool,
     /// Whether the command was killed. What it leaves behind is then killed, too.
     is_killed: bool,
+    /// Whether the command was asked to end.
+    is_asked: bool,
+    /// Whether the program of the command was executed.
+    has_begun: bool,
+    /// Whether the lock is held until everything that descends from the command has ended.
+    waits_for_all: bool,
+    end: Option<End>,
 }
 
 /// The result of a supervision.
@@ -93,8 +112,7 @@ pub(super) struct Ended {
     pub(super) end: io::Result<End>,
     /// Whether the lock was lost, or was about to be.
     pub(super) lost: bool,
-    /// Whether anything of the command may have run. Any SIGCONT, even one that somebody else sends, turns the launcher
-    /// into the command.
+    /// Whether anything of the command may have run.
     pub(super) has_begun: bool,
 }
 
@@ -110,34 +128,42 @@ impl<'a> Supervision<'a> {
         session: &'a Session,
         guard: &'a LockGuard,
         child: Child,
-        grace: Duration,
-        stopped_for: Duration,
+        args: &CommandArgs,
     ) -> Supervision<'a> {
         Supervision {
             session,
             guard,
             child,
             activity: Activity::Running,
-            grace,
-            stopped_for,
+            grace: args.grace,
+            stopped_for: args.stopped_for,
             settling: Settling::new(session.session_timeout(), Instant::now()),
             kill_time: KillTime::default(),
             lost: false,
             is_reported: false,
             is_refused: false,
             is_killed: false,
+            is_asked: false,
+            has_begun: false,
+            waits_for_all: args.until_all_end,
+            end: None,
         }
     }
 
-    /// Returns whether a command may start: the lock is held and not about to be lost.
-    pub(super) fn may_start(session: &Session, guard: &LockGuard, grace: Duration) -> bool {
+    /// Returns how long a command may run at first, or `None` if it must not start, because the lock is lost or about to
+    /// be.
+    pub(super) fn first_term(session: &Session, guard: &LockGuard, grace: Duration) -> Option<Term> {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;
-        guard.is_owner() && times.verdict(guard.lease_remaining(), has_contact, false) != Verdict::MustEnd
+        let (read_at, remaining) = (platform::now(), guard.lease_remaining());
+        match times.verdict(remaining, has_contact, false) {
+            Verdict::RunsOn(left) if guard.is_owner() => Some(times.term(read_at, remaining, left)),
+            _ => None,
+        }
     }
 
-    /// Blocks until the command has ended, or cannot be watched any more. In the latter case, or if the lock is lost or
-    /// the command was killed, also blocks until nothing is left of the command.
+    /// Runs the command. Blocks until it has ended, or has no guardian any more. In the latter case, or if the lock is
+    /// lost or the command was killed, also blocks until nothing is left of the command.
     ///
     /// The loop waits only in `select!`, while it stops the whole job, and while the job is stopped. Signals that end
     /// the command are sent before anything is reported.
@@ -146,16 +172,27 @@ impl<'a> Supervision<'a> {
         let changes = self.child.changes().clone();
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
+        self.go_on();
         let failure = loop {
             let next_check = Instant::now() + self.check();
             // This may take a while, and must not delay the next check.
             self.child.reap();
             select! {
                 recv(changes) -> change => match change {
+                    Ok(Change::Failed) => self.has_begun = false,
                     Ok(Change::Stopped(signal)) => self.handle_stop(signal),
                     Ok(Change::Continued) => self.activity = Activity::Running,
-                    Ok(Change::Unknown(error)) => break Some(error),
-                    Err(_) => break None,
+                    Ok(Change::Ending) => self.handle_ending_by_the_guardian(),
+                    Ok(Change::Ended(status)) => {
+                        self.end = Some(self.child.handle_end(status));
+                        self.activity = Activity::Running;
+                        if !self.waits_for_all {
+                            break None;
+                        }
+                    }
+                    Ok(Change::Gone | Change::Unsure) if self.end.is_some() => break None,
+                    Ok(Change::Gone | Change::Unsure) => {}
+                    Ok(Change::Unguarded) | Err(_) => break Some("the guardian of the command has ended"),
                 },
                 recv(signals) -> signal => {
                     if let Ok(signal) = signal {
@@ -189,14 +226,22 @@ impl<'a> Supervision<'a> {
             let rest = self.child.kill_rest();
             self.report(rest);
         }
-        Ended { end: failure.map_or_else(|| self.child.end(), Err), lost: self.lost, has_begun: true }
+        let end = self.end.filter(|_| failure.is_none());
+        Ended {
+            end: end.ok_or_else(|| io::Error::other(failure.unwrap_or_default())),
+            lost: self.lost,
+            has_begun: self.has_begun,
+        }
     }
 
     fn handle_signal(&mut self, signal: i32) {
+        let is_stopped = matches!(self.activity, Activity::Stopped(_));
         if platform::is_continuing(signal) {
-            if let Activity::Stopped(_) = self.activity {
+            if is_stopped {
                 self.go_on();
             }
+        } else if is_stopped && self.child.stops_with_the_job(signal) && !self.is_ending() {
+            self.stop_the_job();
         } else if let Err(error) = self.child.forward(signal) {
             complain(&format!("cannot forward signal {signal} to the command: {error}"));
         }
@@ -206,19 +251,7 @@ impl<'a> Supervision<'a> {
         match self.child.handle_stop(signal) {
             Stop::Passing => return self.go_on(),
             // If the command is about to be killed, this process must not be stopped.
-            Stop::OfTheJob if !self.is_ending() => {
-                self.activity = Activity::Stopped(None);
-                // Nothing may run while this process is stopped.
-                if !self.child.stop() {
-                    self.go_on();
-                    return complain("not stopped: a process of the command cannot be stopped");
-                }
-                let lease = shown(self.guard.lease_remaining());
-                complain(&format!("stopped; the lock is lost unless this goes on within {lease}"));
-                // When this returns, this process is running again. It is about to handle its SIGCONT, and maybe a
-                // signal that was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
-                return self.child.stop_with_the_job();
-            }
+            Stop::OfTheJob if !self.is_ending() => return self.stop_the_job(),
             _ => {}
         }
         if self.is_ending() {
@@ -236,18 +269,40 @@ impl<'a> Supervision<'a> {
         complain(&format!("the command is stopped while it holds the lock, because {cause}; {consequence}"));
     }
 
+    /// Stops everything until the shell continues this process. The guardian's leash holds meanwhile.
+    fn stop_the_job(&mut self) {
+        self.check_lease();
+        if self.is_ending() {
+            return;
+        }
+        self.activity = Activity::Stopped(None);
+        // Nothing of the command may run on while the shell shows the job as stopped.
+        if !self.child.stop() {
+            self.go_on();
+            return complain("not stopped: a process of the command cannot be stopped");
+        }
+        let times = EndTimes::new(self.grace, self.session.session_timeout());
+        if let Verdict::RunsOn(left) = times.verdict(self.guard.lease_remaining(), true, true) {
+            complain(&format!("stopped; the command is ended unless this goes on within {}", shown(left)));
+        }
+        // When this returns, this process is running again. It is about to handle its SIGCONT, and maybe a signal that
+        // was sent before: `kill %1` in bash sends SIGTERM, then SIGCONT.
+        self.child.stop_with_the_job();
+    }
+
     /// Returns whether the command has only a limited time left, because of the lock or of `--stopped-for`.
     fn is_ending(&self) -> bool {
         self.lost || self.kill_time.is_set()
     }
 
-    /// Continues the command, unless the lock was lost in the meantime.
+    /// Starts or continues the command, unless the lock was lost in the meantime.
     fn go_on(&mut self) {
         self.check_lease();
         if self.lost {
             return;
         }
         self.activity = Activity::Running;
+        self.has_begun = true;
         if let Err(error) = self.child.go_on() {
             complain(&format!("cannot continue the command: {error}"));
         }
@@ -276,6 +331,7 @@ impl<'a> Supervision<'a> {
     /// Ends the command if the lock is lost, or about to be, and kills it if its time to end is over. Returns how long
     /// to wait before the next check.
     fn check_lease(&mut self) -> Duration {
+        let read_at = platform::now();
         // The lease is read first: a lock that is lost between the two calls must not look like a lock whose lease is
         // about to end.
         let remaining = self.guard.lease_remaining();
@@ -286,12 +342,31 @@ impl<'a> Supervision<'a> {
             }
             None => self.check_remaining(remaining),
         };
-        match self.kill_time.left(Instant::now()) {
-            Some(Duration::ZERO) => {
-                self.kill();
-                MAX_WAIT
-            }
-            left => left.unwrap_or(MAX_WAIT).min(until_ending).min(MAX_WAIT),
+        let left = self.kill_time.left(Instant::now());
+        if left == Some(Duration::ZERO) {
+            self.kill();
+            return MAX_WAIT;
+        }
+        self.child.hold(self.term(read_at, remaining, until_ending, left));
+        left.unwrap_or(MAX_WAIT).min(until_ending).min(MAX_WAIT)
+    }
+
+    /// Returns how long the command may run if this process does nothing any more.
+    fn term(
+        &self,
+        read_at: Moment,
+        remaining: Duration,
+        until_ending: Duration,
+        until_kill: Option<Duration>,
+    ) -> Term {
+        let times = EndTimes::new(self.grace, self.session.session_timeout());
+        let term = times.term(read_at, remaining, until_ending);
+        let kill_at = until_kill.map(|left| read_at.saturating_add(left));
+        // The grace after a sudden loss does not depend on a lease, which has ended.
+        let lease = (!self.lost || kill_at.is_none()).then_some(term.kill_at);
+        Term {
+            ask_at: term.ask_at.filter(|_| !self.is_asked),
+            kill_at: kill_at.into_iter().chain(lease).min().unwrap_or_default(),
         }
     }
 
@@ -334,6 +409,17 @@ impl<'a> Supervision<'a> {
         ));
     }
 
+    /// The guardian knows nothing of the lease but what this process has said.
+    fn handle_ending_by_the_guardian(&mut self) {
+        if self.is_ending() {
+            return;
+        }
+        (self.lost, self.is_asked) = (true, true);
+        complain(
+            "zklock did not run for so long that the lock can be lost; its guardian is ending the command",
+        );
+    }
+
     fn handle_lost_lock(&mut self, reason: LossReason) {
         if std::mem::replace(&mut self.is_reported, true) {
             return;
@@ -356,6 +442,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn terminate(&mut self) {
+        self.is_asked = true;
         let signalled = self.child.terminate();
         self.report(signalled);
     }

@@ -6,13 +6,14 @@
 //! A process group or session outside this PID namespace has the id 0, which the functions of `rustix` do not expect.
 //! Therefore, some calls here use `nix`.
 
-use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::fs::{self, File};
 
 use nix::unistd::{self, getpgid, getpgrp, getsid};
 use rustix::io::Errno;
-use rustix::process::{Pid, getppid, test_kill_process_group};
+use rustix::process::{Pid, Signal, getppid, kill_current_process_group, test_kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use super::guardian;
 
 #[derive(Debug)]
 pub(super) struct Terminal {
@@ -28,10 +29,7 @@ impl Terminal {
     /// Opens the controlling terminal, or returns `None` if this process has none.
     pub(super) fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // In a pipeline, another process such as a pager may read from the terminal. In that case, the command gets the
-        // terminal only on its first use.
-        let is_wanted = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
-        Some(Terminal { file, given: None, is_wanted })
+        Some(Terminal { file, given: None, is_wanted: false })
     }
 
     /// Gives the terminal to the process group of the command, if the command should have it and this process has it.
@@ -87,6 +85,12 @@ impl Terminal {
         }
     }
 
+    /// Takes the terminal back until the command uses it again.
+    pub(super) fn withdraw(&mut self) {
+        self.take_back(false);
+        self.is_wanted = false;
+    }
+
     /// Lets the command have the terminal from now on.
     pub(super) fn want(&mut self) {
         self.is_wanted = true;
@@ -100,26 +104,61 @@ impl Terminal {
         self.is_wanted && self.is_ours()
     }
 
+    /// Asks an outer `zklock` for the terminal. Returns whether the group of this process has it now.
+    pub(super) fn is_ours_on_request(&self) -> bool {
+        ask_for_terminal();
+        self.is_ours()
+    }
+
     /// Returns whether the process group of this process has the terminal.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.file).is_ok_and(|group| Pid::as_raw(Some(group)) == getpgrp().as_raw())
     }
 }
 
+/// Gives the controlling terminal from the group of a command, which has ended, to the group of the job.
+pub(super) fn give_back(command: Pid, job: unistd::Pid) {
+    let (Ok(file), Some(job)) = (File::open("/dev/tty"), Pid::from_raw(job.as_raw())) else { return };
+    if tcgetpgrp(&file) == Ok(command) {
+        // Fails only if the job has ended, too.
+        let _ = tcsetpgrp(&file, job);
+    }
+}
+
 /// Returns whether a shell can continue this process when it is stopped, that is, whether its process group is not
 /// orphaned.
 pub(super) fn has_job_control() -> bool {
-    let (group, Ok(session)) = (getpgrp(), getsid(None)) else { return false };
+    parent_of_group().is_some_and(|parent| {
+        getsid(None).is_ok_and(|session| getsid(Some(unistd::Pid::from_raw(parent))) == Ok(session))
+    })
+}
+
+/// Asks the outer `zklock` for the terminal, if this process is of its command: stops the group as if it had used the
+/// terminal. Returns when the group is continued.
+fn ask_for_terminal() {
+    let command_line = parent_of_group().map(|parent| fs::read(format!("/proc/{parent}/cmdline")));
+    if command_line.is_some_and(|line| line.is_ok_and(|line| line.starts_with(guardian::NAME.as_bytes()))) {
+        let stops = super::terminal_stops();
+        if stops.thread_unblock().is_ok() {
+            let _ = kill_current_process_group(Signal::TTIN);
+            let _ = stops.thread_block();
+        }
+    }
+}
+
+/// The closest ancestor outside the process group of this process.
+fn parent_of_group() -> Option<i32> {
+    let group = getpgrp();
     let mut ancestor = getppid();
     while let Some(process) = ancestor {
-        let id = unistd::Pid::from_raw(Pid::as_raw(Some(process)));
-        if getpgid(Some(id)) != Ok(group) {
-            return getsid(Some(id)) == Ok(session);
+        let id = Pid::as_raw(Some(process));
+        if getpgid(Some(unistd::Pid::from_raw(id))) != Ok(group) {
+            return Some(id);
         }
         // A script without job control is in the same group.
         ancestor = parent_of(process);
     }
-    false
+    None
 }
 
 #[cfg(target_os = "linux")]

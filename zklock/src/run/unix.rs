@@ -1,29 +1,28 @@
 //! Signals and processes, on Unix.
 
-#[cfg(target_os = "linux")]
+#[cfg_attr(not(target_os = "linux"), path = "no_descendants.rs")]
 mod descendants;
+mod guardian;
 mod launcher;
 mod terminal;
+mod wire;
 
-#[cfg(target_os = "linux")]
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_current_process_group, kill_process, kill_process_group,
-    waitid,
-};
+use rustix::process::{Pid, Signal, getpid, kill_current_process_group, kill_process, kill_process_group};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU,
     SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
@@ -32,12 +31,13 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-#[cfg(target_os = "linux")]
-use self::descendants::{Descendants, Looks};
+use self::descendants::{Descendants, Rest};
+use self::guardian::Guardian;
 pub(super) use self::launcher::check_program;
-pub(crate) use self::launcher::launch;
 use self::terminal::{Terminal, has_job_control};
+use self::wire::{Order, Report};
 use super::code_of_signal;
+use super::leash::{Moment, Term};
 use super::supervision::{Change, End, Stop};
 use crate::stderr;
 
@@ -46,18 +46,22 @@ const FORWARDED: [i32; 12] = [
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
 ];
 
-/// The pauses between two looks for remaining processes.
-#[cfg(target_os = "linux")]
-const MIN_PAUSE: Duration = Duration::from_millis(1);
-#[cfg(target_os = "linux")]
-const MAX_PAUSE: Duration = Duration::from_millis(100);
-
-/// The time after which a wait for killed processes is reported.
-#[cfg(target_os = "linux")]
-const UNREPORTED: Duration = Duration::from_secs(5);
+/// How long the guardian may say nothing while it kills what is left of the command.
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// How long a command may take to stop when it is asked to.
 const MAX_STOPPING: Duration = Duration::from_secs(2);
+
+/// The time on the clock that the holder and the guardian share. On Linux, it runs while the machine is suspended.
+pub(super) fn now() -> Moment {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::Monotonic;
+    // Neither is negative.
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
 
 /// The signals that stop a process for using a terminal that another group has.
 fn terminal_stops() -> SigSet {
@@ -128,10 +132,14 @@ pub(super) fn end_as_interrupted() {
     }
 }
 
-/// A command, which is the first process of its group.
+/// Becomes the guardian or the command, if this process was started for that. Returns the exit code if that fails.
+pub(crate) fn launch() -> Option<u8> {
+    guardian::guard().or_else(launcher::launch)
+}
+
+/// A command, which is the first process of its group, and its guardian.
 pub(super) struct Child {
-    child: std::process::Child,
-    group: Pid,
+    guardian: Guardian,
     changes: Receiver<Change>,
     /// Whether the launcher has been allowed to become the command.
     is_launched: bool,
@@ -140,16 +148,17 @@ pub(super) struct Child {
     stopping_until: Option<Instant>,
     /// Whether this process has forwarded a SIGINT.
     has_forwarded_interrupt: bool,
-    #[cfg(target_os = "linux")]
     descendants: Descendants,
 }
 
 impl Child {
-    /// Starts the launcher of a command, which stops itself when it is ready. [`go_on`](Child::go_on) then lets it
-    /// become the command.
+    /// Starts the guardian and the launcher of a command. [`go_on`](Child::go_on) then lets the launcher become the
+    /// command. `waits_for_all` makes the guardian care for what the command leaves behind.
     pub(super) fn spawn(
         program: &OsString,
         arguments: &[OsString],
+        term: Term,
+        (grace, waits_for_all): (Duration, bool),
         set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Child> {
         // If the parent has left SIGCHLD ignored, the kernel keeps no exit code. Any handler prevents that.
@@ -157,34 +166,32 @@ impl Child {
         // It may have left SIGCHLD blocked, too.
         SigSet::from(Blocked::SIGCHLD).thread_unblock()?;
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
-        #[cfg(target_os = "linux")]
-        let descendants = Descendants::adopt(has_child_ended)?;
-        let mut launcher: Command = launcher::launcher_of(program, arguments);
-        set_variables(&mut launcher);
+        let mut descendants = Descendants::adopt(has_child_ended)?;
+        // If a later step fails, the guardian is killed, and with it the launcher: nothing of the command has run.
+        let guardian = Guardian::spawn(program, arguments, term, (grace, waits_for_all), set_variables)?;
+        descendants.spare(guardian.pid());
         let (sender, changes) = unbounded();
-        let (started, launched) = bounded(1);
-        // The thread is started first: if this function fails, nothing of the command has run.
-        let watching = move || launched.iter().for_each(|group| watch(group, &sender));
-        thread::Builder::new().name("child".to_owned()).spawn(watching)?;
-        let child = launcher.spawn()?;
-        let group = Pid::from_child(&child);
-        // Cannot fail: the thread waits for it.
-        let _ = started.send(group);
+        let reports = guardian.reports()?;
+        let reading = thread::Builder::new().name("child".to_owned());
+        reading.spawn(move || read_reports(&reports, &sender))?;
         Ok(Child {
-            child,
-            group,
+            guardian,
             changes,
             is_launched: false,
             terminal: Terminal::open(),
             stopping_until: None,
             has_forwarded_interrupt: false,
-            #[cfg(target_os = "linux")]
             descendants,
         })
     }
 
-    /// The changes of the command; the first is the stop of the launcher. The channel is disconnected when the command
-    /// has ended.
+    /// Tells the guardian how long the command may run.
+    pub(super) fn hold(&self, term: Term) {
+        self.guardian.keep_running();
+        self.guardian.tell(Order::Hold(term));
+    }
+
+    /// The changes of the command. [`Change::Unguarded`] is the last one.
     pub(super) fn changes(&self) -> &Receiver<Change> {
         &self.changes
     }
@@ -205,13 +212,14 @@ impl Child {
         if ends(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
     }
 
+    /// Returns whether a signal to this process means that the job should stop, and a shell could continue it.
+    pub(super) fn stops_with_the_job(&self, signal: i32) -> bool {
+        signal == SIGTSTP && self.terminal.is_some() && has_job_control()
+    }
+
     /// Returns what a stop of the command means. If the command was stopped for using the terminal, it should have the
     /// terminal from now on.
     pub(super) fn handle_stop(&mut self, signal: i32) -> Stop {
-        if !self.is_launched {
-            // The launcher is ready.
-            return Stop::Passing;
-        }
         let is_asked = self.stopping_until.take().is_some_and(|until| Instant::now() < until);
         let wants_terminal = [SIGTTIN, SIGTTOU].contains(&signal);
         self.look_at_terminal();
@@ -222,12 +230,17 @@ impl Child {
         match terminal.is_given() {
             // The command was stopped before it got the terminal. Otherwise, a group that the command has created has
             // the terminal, and continuing the command would only stop it again.
-            true if wants_terminal && terminal.is_with(self.group) => Stop::Passing,
+            true if wants_terminal && terminal.is_with(self.guardian.group) => Stop::Passing,
             true if wants_terminal => Stop::Lasting,
-            true if has_job_control() => Stop::OfTheJob,
+            true if signal == SIGTSTP && has_job_control() => Stop::OfTheJob,
             // No shell could continue the job, so nothing may be stopped.
             true if signal == SIGTSTP => Stop::Passing,
-            false if wants_terminal && terminal.is_ours() => Stop::Passing,
+            // Somebody has stopped only the command. The keys at the terminal are for this process meanwhile.
+            true => {
+                terminal.withdraw();
+                Stop::Lasting
+            }
+            false if wants_terminal && (terminal.is_ours() || terminal.is_ours_on_request()) => Stop::Passing,
             false if is_asked => Stop::OfTheJob,
             _ => Stop::Lasting,
         }
@@ -237,10 +250,7 @@ impl Child {
     /// [`go_on`](Child::go_on) continues what was stopped.
     pub(super) fn stop(&mut self) -> bool {
         let _ = self.signal(Signal::STOP);
-        #[cfg(target_os = "linux")]
-        return self.descendants.stop();
-        #[cfg(not(target_os = "linux"))]
-        true
+        self.descendants.stop()
     }
 
     /// Stops this process until the shell continues it, because the command has been stopped as a job of that shell.
@@ -258,9 +268,12 @@ impl Child {
 
     /// Starts or continues the command. Gives it the terminal if it should have the terminal and this process has it.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
-        self.is_launched = true;
         if let Some(terminal) = &mut self.terminal {
-            terminal.give(self.group);
+            terminal.give(self.guardian.group);
+        }
+        if !std::mem::replace(&mut self.is_launched, true) {
+            self.guardian.tell(Order::Launch);
+            return Ok(());
         }
         let rest = self.continue_rest();
         self.signal(Signal::CONT).and(rest)
@@ -268,9 +281,7 @@ impl Child {
 
     /// Continues what [`stop`](Child::stop) has stopped and [`go_on`](Child::go_on) could not continue.
     pub(super) fn continue_rest(&mut self) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        self.descendants.go_on()?;
-        Ok(())
+        self.descendants.go_on()
     }
 
     /// Returns whether a stopped command can go on: it should have the terminal, and the shell has given the terminal
@@ -289,59 +300,46 @@ impl Child {
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
-    /// Kills the process group, and on Linux all descendants.
+    /// Kills the process group, and lets the guardian kill all descendants.
     pub(super) fn kill(&self) -> io::Result<()> {
-        let group = self.signal(Signal::KILL);
-        #[cfg(target_os = "linux")]
-        let group = group.and(self.descendants.kill().failure.map_or(Ok(()), Err));
-        group
+        self.guardian.keep_running();
+        self.guardian.tell(Order::Kill);
+        self.signal(Signal::KILL)
     }
 
-    /// Kills what is left of the process group when the command has ended, and all its descendants. Blocks until all
-    /// are gone except those that cannot be killed, or until it is clear that there is no way to find out.
-    #[cfg(target_os = "linux")]
+    /// Kills the command, if it has not ended, and everything that descends from it. Blocks until the guardian says that
+    /// nothing is left. Without the guardian, or if it is silent, looks itself.
     pub(super) fn kill_rest(&self) -> io::Result<()> {
-        // The id of the group stays in use until the exit code is read.
-        let group = self.signal(Signal::KILL);
-        let (mut pause, mut known, mut looks) = (MIN_PAUSE, HashSet::new(), Looks::default());
-        let mut report_at = Instant::now().checked_add(UNREPORTED);
-        loop {
+        let group = self.kill();
+        let trusted_until = Instant::now().checked_add(MAX_SILENCE);
+        let mut is_alone = false;
+        let look_again = |pause| {
             self.reap();
-            let killed = self.descendants.kill();
-            if looks.are_enough(&killed, Instant::now()) {
-                return group.and(killed.failure.map_or(Ok(()), Err));
+            self.guardian.keep_running();
+            match self.changes.recv_timeout(pause) {
+                Ok(Change::Gone) => return Rest::None,
+                Ok(Change::Unsure | Change::Unguarded) => is_alone = true,
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
-            if report_at.take_if(|at| *at <= Instant::now()).is_some() {
-                let left = killed.found.len();
-                stderr::complain(&format!(
-                    "waiting for what is left of the command: {left} processes at the moment"
-                ));
-            }
-            // Killed processes may take a while to end. If new ones appear, look again at once.
-            let has_new = killed.found.iter().any(|process| !known.contains(process));
-            let is_empty = killed.found.is_empty() && !killed.may_pass;
-            pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
-            known.extend(killed.found);
-            thread::sleep(pause);
-        }
-    }
-
-    /// Kills what is left of the process group when the command has ended.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn kill_rest(&self) -> io::Result<()> {
-        // Some systems refuse signals to a group of processes that have ended.
-        let _ = self.signal(Signal::KILL);
-        Ok(())
+            is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());
+            if is_alone { Rest::Unknown } else { Rest::Some }
+        };
+        let report = |left| {
+            stderr::complain(&format!(
+                "waiting for what is left of the command: {left} processes at the moment"
+            ));
+        };
+        group.and(self.descendants.kill_all(look_again, report))
     }
 
     /// Waits for adopted processes that have ended. Does not block.
     pub(super) fn reap(&self) {
-        #[cfg(target_os = "linux")]
-        self.descendants.reap(self.group);
+        self.descendants.reap(&[self.guardian.pid(), self.guardian.group]);
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        match kill_process_group(self.group, signal) {
+        match kill_process_group(self.guardian.group, signal) {
             // All processes of the group have ended.
             Err(Errno::SRCH) => Ok(()),
             outcome => Ok(outcome?),
@@ -349,11 +347,9 @@ impl Child {
     }
 
     fn look_at_terminal(&mut self) {
-        let Some(terminal) = &mut self.terminal else { return };
-        #[cfg(target_os = "linux")]
-        terminal.look(|group| self.descendants.include_group(group));
-        #[cfg(not(target_os = "linux"))]
-        terminal.look(|_| false);
+        if let Some(terminal) = &mut self.terminal {
+            terminal.look(|group| self.descendants.include_group(group));
+        }
     }
 
     fn take_terminal_back(&mut self, restores_modes: bool) {
@@ -362,46 +358,45 @@ impl Child {
         }
     }
 
-    /// Returns how the command ended. Call it only when the command has ended.
-    pub(super) fn end(mut self) -> io::Result<End> {
-        // Until the exit code is read, the id of the group stays in use.
+    /// Takes the terminal back from the command, which has ended with this status of wait(2). Returns how it ended.
+    pub(super) fn handle_end(&mut self, status: i32) -> End {
+        let status = ExitStatus::from_raw(status);
         self.look_at_terminal();
-        let status = self.child.wait()?;
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         let code = code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX);
         let is_interrupted = had_terminal && !self.has_forwarded_interrupt && status.signal() == Some(SIGINT);
-        Ok(End { code, is_interrupted })
+        End { code, is_interrupted }
     }
 }
 
-/// Reports the changes of a process until it has ended. Does not reap it, so its id cannot be reused while signals may
-/// be sent to it.
-fn watch(process: Pid, changes: &Sender<Change>) {
-    let any = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED;
-    loop {
-        let change = match waitid(WaitId::Pid(process), any | WaitIdOptions::NOWAIT) {
-            Err(Errno::INTR) | Ok(None) => continue,
-            Err(error) => Change::Unknown(error.into()),
-            Ok(Some(status)) if status.stopped() || status.continued() => match take_report(process) {
-                Some(change) => change,
-                None => continue,
-            },
-            Ok(Some(_)) => return,
+impl Drop for Child {
+    /// If the guardian was killed, the command had no orderly end.
+    fn drop(&mut self) {
+        self.take_terminal_back(true);
+    }
+}
+
+/// Passes on what the guardian reports, until it has ended.
+fn read_reports(reports: &UnixStream, changes: &Sender<Change>) {
+    let last = loop {
+        let change = match Report::read(reports) {
+            Ok(Report::Started(_)) => continue,
+            Ok(Report::Failed(_)) => Change::Failed,
+            Ok(Report::Stopped(signal)) => Change::Stopped(signal),
+            Ok(Report::Continued) => Change::Continued,
+            Ok(Report::Ending) => Change::Ending,
+            Ok(Report::Ended(status)) => Change::Ended(status),
+            Ok(Report::Gone) => Change::Gone,
+            Ok(Report::Unsure) => Change::Unsure,
+            Err(_) => break Change::Unguarded,
         };
-        let is_last = matches!(change, Change::Unknown(_));
-        if changes.send(change).is_err() || is_last {
+        if changes.send(change).is_err() {
             return;
         }
-    }
-}
-
-/// Takes the report of a stop or a continuation from the kernel, which reports each of them once.
-fn take_report(process: Pid) -> Option<Change> {
-    let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-    let status = waitid(WaitId::Pid(process), options).ok()??;
-    status.stopping_signal().map(Change::Stopped).or(status.continued().then_some(Change::Continued))
+    };
+    let _ = changes.send(last);
 }
 
 /// Returns whether an operation can succeed later, because this process or the system has no process, descriptor or
@@ -417,39 +412,5 @@ pub(super) fn cause_of_stop(signal: i32) -> &'static str {
         SIGTTIN => "it reads from the terminal in the background",
         SIGTTOU => "it uses the terminal in the background",
         _ => "a signal has stopped it",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::CommandExt;
-
-    use super::*;
-
-    /// The launcher ignores SIGTERM if this process was started to ignore it. No other unit test may start processes,
-    /// because this one kills them all.
-    #[test]
-    fn launcher_that_must_end_does_not_become_the_command() {
-        let mut launcher = Command::new("sh");
-        launcher.args(["-c", "trap '' TERM; kill -STOP $$; exit 3"]).process_group(0);
-        let child = launcher.spawn().unwrap();
-        let group = Pid::from_child(&child);
-        let (sender, changes) = unbounded();
-        let watching = thread::spawn(move || watch(group, &sender));
-        let child = Child {
-            child,
-            group,
-            changes,
-            is_launched: false,
-            terminal: None,
-            stopping_until: None,
-            has_forwarded_interrupt: false,
-            #[cfg(target_os = "linux")]
-            descendants: Descendants::default(),
-        };
-        assert!(matches!(child.changes().recv().unwrap(), Change::Stopped(_)));
-        child.terminate().unwrap();
-        watching.join().unwrap();
-        assert_eq!(child.end().unwrap().code, code_of_signal(Signal::KILL.as_raw()));
     }
 }

@@ -1,0 +1,376 @@
+//! The guardian: the parent of the command, which ends it when the lock can be lost.
+//!
+//! Whoever stops, freezes or kills the holder (the process that has the session) does not free the command: the holder
+//! tells the guardian until when the lease is certain, and the guardian ends the command at that moment unless the holder
+//! has told it a later one. It does the same when the holder has ended. [`Leash`] decides; this process carries it out.
+//!
+//! The guardian is this program in another process, with one thread, no connection, and a process group of its own, so no
+//! signal to the job or to the command reaches it; the others are blocked. It adopts the descendants whose parents have
+//! ended, so it knows when none is left. If the guardian is killed, the kernel kills the command, and the holder adopts
+//! and ends the rest.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal as Blocked};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::stdio::stdin;
+use signal_hook::consts::SIGCHLD;
+use signal_hook::{flag, low_level};
+
+use super::descendants::{Descendants, Rest};
+use super::launcher::{launcher_of, this_program};
+use super::wire::{self, Order, Report};
+use super::{now, terminal};
+use crate::failure::SYSTEM;
+use crate::run::leash::{Leash, Step, Term};
+
+/// The program name (`argv[0]`) by which this program knows that it is the guardian.
+pub(super) const NAME: &str = "zklock: guardian";
+
+/// The longest wait before the clock is read again. It is short because timers stand still while the machine is suspended.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the guardian may take to start.
+const MAX_START: Duration = Duration::from_secs(30);
+
+// ---- the holder's side
+
+/// The guardian, as the holder sees it. It is killed when this value is dropped, and must outlive all signals to the
+/// command's group: it keeps the ended command, so that the id of the group stays in use.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    process: process::Child,
+    socket: UnixStream,
+    /// The process group of the command.
+    pub(super) group: Pid,
+}
+
+impl Guardian {
+    /// Starts the guardian, and with it the launcher of the command. `waits_for_all` makes the guardian care for what the
+    /// command leaves behind.
+    pub(super) fn spawn(
+        program: &OsString,
+        arguments: &[OsString],
+        term: Term,
+        (grace, waits_for_all): (Duration, bool),
+        set_variables: impl FnOnce(&mut Command),
+    ) -> io::Result<Guardian> {
+        let (socket, other) = UnixStream::pair()?;
+        let mut command = this_program(NAME);
+        let grace = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
+        command.arg(grace.to_string()).arg(waits_for_all.to_string()).arg(program).args(arguments);
+        command.stdin(Stdio::from(OwnedFd::from(other))).process_group(0);
+        set_variables(&mut command);
+        let mut process = command.spawn()?;
+        // It has the other end of the pair, whose closing tells that the guardian has ended.
+        drop(command);
+        match Guardian::begin(&socket, term) {
+            Ok(group) => Ok(Guardian { process, socket, group }),
+            Err(error) => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends what the guardian needs to begin. Returns the process group of the command.
+    fn begin(socket: &UnixStream, term: Term) -> io::Result<Pid> {
+        // Fails if the guardian has ended, which the answer shows as well.
+        let _ = wire::pass(socket, &Order::Hold(term).encode(), stdin());
+        socket.set_read_timeout(Some(MAX_START))?;
+        let started = match Report::read(socket) {
+            Ok(Report::Started(group)) => Pid::from_raw(group),
+            Ok(Report::Failed(error)) => return Err(io::Error::from_raw_os_error(error)),
+            _ => None,
+        };
+        socket.set_read_timeout(None)?;
+        started.ok_or_else(|| {
+            // Started through a dynamic loader or an emulator, /proc/self/exe is that program.
+            let message = "zklock cannot start itself a second time, to guard the command; was it started through \
+                           another program?";
+            io::Error::new(io::ErrorKind::Unsupported, message)
+        })
+    }
+
+    /// Returns a reader of [`Report`]s.
+    pub(super) fn reports(&self) -> io::Result<UnixStream> {
+        self.socket.try_clone()
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Tells the guardian something. If it does not read, this may be lost.
+    pub(super) fn tell(&self, order: Order) {
+        let _ = send(&self.socket, &order.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Continues the guardian, if somebody has stopped it.
+    pub(super) fn keep_running(&self) {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        if let Ok(Some(_)) = waitid(WaitId::Pid(self.pid()), options) {
+            let _ = kill_process_group(self.pid(), Signal::CONT);
+        }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+// ---- the guardian itself
+
+/// Guards the command, if this process is the guardian. Returns its exit code.
+pub(super) fn guard() -> Option<u8> {
+    let mut arguments = env::args_os();
+    if arguments.next()? != NAME {
+        return None;
+    }
+    match Guard::start(arguments) {
+        Ok(guard) => guard.until_the_end(),
+        Err(error) => tell(Report::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))),
+    }
+    Some(SYSTEM)
+}
+
+struct Guard {
+    leash: Leash,
+    command: Pid,
+    /// Whether the descendants that outlive the command belong to it.
+    waits_for_all: bool,
+    /// The socket to the launcher. It is closed when the launcher becomes the command.
+    launcher: UnixStream,
+    /// The standard input of the command.
+    input: OwnedFd,
+    /// The process group of the holder, which gets the terminal back.
+    job: Option<nix::unistd::Pid>,
+    /// Becomes readable when a child has changed.
+    children: UnixStream,
+    descendants: Descendants,
+    /// The beginning of an order that has not come as a whole.
+    received: Vec<u8>,
+    has_holder_ended: bool,
+    has_command_ended: bool,
+    /// Whether it was reported that nothing is left, or that this is not known.
+    is_reported: bool,
+}
+
+impl Guard {
+    fn start(mut arguments: impl Iterator<Item = OsString>) -> io::Result<Guard> {
+        let (first, input) = wire::receive(stdin())?;
+        let Some(Order::Hold(term)) = Order::decode(first) else { return Err(Errno::INVAL.into()) };
+        let mut next = || arguments.next().ok_or(Errno::INVAL);
+        let (grace, waits_for_all, program) = (next()?, next()?, next()?);
+        let grace = grace.to_str().and_then(|grace| grace.parse().ok()).ok_or(Errno::INVAL)?;
+        let arguments: Vec<OsString> = arguments.collect();
+        let job = nix::unistd::getpgid(Some(nix::unistd::getppid())).ok();
+
+        let has_child_ended = Arc::new(AtomicBool::new(false));
+        flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
+        let (children, wake) = UnixStream::pair()?;
+        children.set_nonblocking(true)?;
+        low_level::pipe::register(SIGCHLD, wake)?;
+        let descendants = Descendants::adopt(has_child_ended)?;
+
+        let (launcher, other) = UnixStream::pair()?;
+        launcher.set_nonblocking(true)?;
+        let mut command = launcher_of(&program, &arguments);
+        let started = command.stdin(Stdio::from(OwnedFd::from(other))).spawn()?;
+        let command = Pid::from_child(&started);
+        // Not before the launcher has started, because it would inherit the blocked signals.
+        let mut blocked = SigSet::all();
+        blocked.remove(Blocked::SIGCHLD);
+        blocked.thread_set_mask()?;
+        tell(Report::Started(command.as_raw_nonzero().get()));
+        Ok(Guard {
+            leash: Leash::new(term, Duration::from_nanos(grace)),
+            command,
+            waits_for_all: waits_for_all == "true",
+            launcher,
+            input,
+            job,
+            children,
+            descendants,
+            received: Vec::new(),
+            has_holder_ended: false,
+            has_command_ended: false,
+            is_reported: false,
+        })
+    }
+
+    fn until_the_end(mut self) {
+        loop {
+            self.handle_changes();
+            self.handle_orders();
+            let now = now();
+            match self.leash.poll(now) {
+                Step::Ask => self.ask(),
+                Step::Kill => self.kill(),
+                Step::Wait(None) if self.has_holder_ended => return self.give_terminal_back(),
+                Step::Wait(until) => {
+                    self.wait(until.map_or(MAX_WAIT, |until| until.saturating_sub(now).min(MAX_WAIT)));
+                }
+            }
+        }
+    }
+
+    /// Waits for an order, a change of a child, or the end of this time.
+    fn wait(&self, time: Duration) {
+        let holder = stdin();
+        let mut awaited = vec![PollFd::new(&self.children, PollFlags::IN)];
+        if !self.has_holder_ended {
+            awaited.push(PollFd::from_borrowed_fd(holder, PollFlags::IN));
+        }
+        // A millisecond more, so that the moment has come.
+        let time = Timespec::try_from(time + Duration::from_millis(1)).unwrap_or_default();
+        // Fails for an interruption by a signal, at most.
+        let _ = poll(&mut awaited, Some(&time));
+        // Drains the pipe, which says nothing else.
+        let _ = (&self.children).read(&mut [0; 64]);
+    }
+
+    fn handle_orders(&mut self) {
+        let mut bytes = [0; 16 * Order::LENGTH];
+        while !self.has_holder_ended {
+            match recv(stdin(), &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => self.has_holder_ended = true,
+                Ok((length, _)) => self.received.extend(&bytes[..length]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => self.has_holder_ended = true,
+            }
+        }
+        while let Some((order, rest)) = self.received.split_first_chunk() {
+            let (order, rest) = (Order::decode(*order), rest.to_vec());
+            self.received = rest;
+            match order {
+                Some(Order::Hold(term)) => self.leash.handle_term(term),
+                Some(Order::Launch) => self.launch(),
+                Some(Order::Kill) => self.leash.handle_kill(),
+                None => self.has_holder_ended = true,
+            }
+        }
+        if self.has_holder_ended {
+            self.leash.handle_holder_end(now());
+        }
+    }
+
+    fn launch(&mut self) {
+        if self.leash.launch(now()) {
+            // Fails only if the launcher has ended, which is noticed elsewhere.
+            let _ = wire::pass(&self.launcher, &[0], self.input.as_fd());
+        }
+    }
+
+    /// Reports the changes of the command, and waits for other children that have ended. Leaves the ended command alone,
+    /// so that its id, which is that of its group, stays in use.
+    fn handle_changes(&mut self) {
+        let changes = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED;
+        while !self.has_command_ended {
+            let options = changes | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            match waitid(WaitId::Pid(self.command), options) {
+                Err(Errno::INTR) => {}
+                Ok(Some(status)) if status.stopped() || status.continued() => self.report_change(),
+                Ok(Some(status)) => {
+                    let code = status.exit_status().map(|code| code << 8);
+                    self.handle_command_end(code.or(status.terminating_signal()).unwrap_or_default());
+                }
+                Ok(None) => break,
+                // Not possible: only this process waits for its children.
+                Err(_) => self.handle_command_end(Signal::KILL.as_raw()),
+            }
+        }
+        self.descendants.reap(&[self.command]);
+        if self.has_command_ended && !self.is_reported && self.descendants.are_gone() == Rest::None {
+            self.report_rest(Report::Gone);
+        }
+    }
+
+    /// Takes the report of a stop or a continuation from the kernel, which reports each of them once, and passes it on.
+    fn report_change(&self) {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let Ok(Some(status)) = waitid(WaitId::Pid(self.command), options) else { return };
+        match status.stopping_signal() {
+            Some(signal) => tell(Report::Stopped(signal)),
+            None if status.continued() => tell(Report::Continued),
+            None => {}
+        }
+    }
+
+    fn handle_command_end(&mut self, status: i32) {
+        self.has_command_ended = true;
+        let mut error = [0; 4];
+        if let Ok(4) = (&self.launcher).read(&mut error) {
+            tell(Report::Failed(i32::from_le_bytes(error)));
+        }
+        if !self.waits_for_all {
+            self.leash.handle_command_end(now());
+        }
+        tell(Report::Ended(status));
+    }
+
+    fn report_rest(&mut self, report: Report) {
+        self.is_reported = true;
+        if self.waits_for_all {
+            self.leash.handle_command_end(now());
+        }
+        tell(report);
+    }
+
+    fn ask(&self) {
+        tell(Report::Ending);
+        self.signal(Signal::TERM);
+        self.signal(Signal::CONT);
+    }
+
+    fn kill(&mut self) {
+        tell(Report::Ending);
+        self.signal(Signal::KILL);
+        let look_again = |pause| {
+            thread::sleep(pause);
+            self.descendants.reap(&[self.command]);
+            self.descendants.are_gone()
+        };
+        let killed = self.descendants.kill_all(look_again, |_| {});
+        self.handle_changes();
+        if !self.is_reported {
+            self.report_rest(if killed.is_ok() { Report::Gone } else { Report::Unsure });
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Fails only if all processes of the group have ended, or may not be signalled.
+        let _ = kill_process_group(self.command, signal);
+    }
+
+    /// Gives the terminal back to the job, if the command has it.
+    fn give_terminal_back(&self) {
+        if let Some(job) = self.job {
+            terminal::give_back(self.command, job);
+        }
+    }
+}
+
+/// Tells the holder something. A holder that does not read is frozen or has ended; there are few reports, so they fit into
+/// the socket.
+fn tell(report: Report) {
+    let _ = send(stdin(), &report.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
