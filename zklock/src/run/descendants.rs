@@ -169,12 +169,11 @@ impl Descendants {
     /// Kills all descendants, again and again. Blocks until all are gone except those that cannot be killed, or until it
     /// is clear that there is no way to find out.
     ///
-    /// `look_again` waits for a time, and returns what is known by then. `report` gets the number of those that are left
-    /// after a while, once.
+    /// `look_again` waits for a time, and returns what is known by then. `report` gets, once, what is left after a while.
     pub(super) fn kill_all(
         &self,
         mut look_again: impl FnMut(Duration) -> Rest,
-        report: impl FnOnce(usize),
+        report: impl FnOnce(&Killed),
     ) -> io::Result<()> {
         let (mut pause, mut known, mut looks) = (Duration::ZERO, HashSet::new(), Looks::default());
         let report_at = Instant::now().checked_add(UNREPORTED);
@@ -190,7 +189,7 @@ impl Descendants {
                 return killed.failure.map_or(Ok(()), Err);
             }
             if report_at.is_some_and(|at| at <= Instant::now()) {
-                report.take().into_iter().for_each(|report| report(killed.found.len()));
+                report.take().into_iter().for_each(|report| report(&killed));
             }
             // Killed processes may take a while to end. If new ones appear, look again at once.
             let has_new = killed.found.iter().any(|process| !known.contains(process));

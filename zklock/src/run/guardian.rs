@@ -25,13 +25,13 @@ use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use rustix::stdio::stdin;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::{flag, low_level};
 
 use super::descendants::{Descendants, Rest};
-use super::launcher::{launcher_of, this_program};
+use super::launcher::{launcher_of, own_path, this_program};
 use super::wire::{self, Order, Report};
 use super::{now, terminal};
 use crate::failure::SYSTEM;
@@ -69,9 +69,15 @@ impl Guardian {
         set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Guardian> {
         let (socket, other) = UnixStream::pair()?;
-        let mut command = this_program(NAME);
+        let own_path = own_path();
+        let mut command = this_program(&own_path, NAME);
         let grace = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
-        command.arg(grace.to_string()).arg(waits_for_all.to_string()).arg(program).args(arguments);
+        command
+            .arg(own_path)
+            .arg(grace.to_string())
+            .arg(waits_for_all.to_string())
+            .arg(program)
+            .args(arguments);
         command.stdin(Stdio::from(OwnedFd::from(other))).process_group(0);
         set_variables(&mut command);
         let mut process = command.spawn()?;
@@ -133,6 +139,8 @@ impl Drop for Guardian {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+        // This process, as a subreaper, has adopted the ended command.
+        let _ = waitpid(Some(self.group), WaitOptions::NOHANG);
     }
 }
 
@@ -178,7 +186,7 @@ impl Guard {
         let (first, input) = wire::receive(stdin())?;
         let Some(Order::Hold(term)) = Order::decode(first) else { return Err(Errno::INVAL.into()) };
         let mut next = || arguments.next().ok_or(Errno::INVAL);
-        let (grace, waits_for_all, program) = (next()?, next()?, next()?);
+        let (own_path, grace, waits_for_all, program) = (next()?, next()?, next()?, next()?);
         let grace = grace.to_str().and_then(|grace| grace.parse().ok()).ok_or(Errno::INVAL)?;
         let arguments: Vec<OsString> = arguments.collect();
         let job = nix::unistd::getpgid(Some(nix::unistd::getppid())).ok();
@@ -192,7 +200,7 @@ impl Guard {
 
         let (launcher, other) = UnixStream::pair()?;
         launcher.set_nonblocking(true)?;
-        let mut command = launcher_of(&program, &arguments);
+        let mut command = launcher_of(&own_path, &program, &arguments);
         let started = command.stdin(Stdio::from(OwnedFd::from(other))).spawn()?;
         let command = Pid::from_child(&started);
         // Not before the launcher has started, because it would inherit the blocked signals.
@@ -350,10 +358,9 @@ impl Guard {
             self.descendants.are_gone()
         };
         let killed = self.descendants.kill_all(look_again, |_| {});
+        self.is_reported = true;
         self.handle_changes();
-        if !self.is_reported {
-            self.report_rest(if killed.is_ok() { Report::Gone } else { Report::Unsure });
-        }
+        self.report_rest(if killed.is_ok() { Report::Gone } else { Report::Unsure });
     }
 
     fn signal(&self, signal: Signal) {

@@ -25,25 +25,25 @@ const NAME: &str = "zklock: launcher";
 
 /// Returns a command that starts the launcher of `program`, in a separate process group. Its standard input must be a
 /// socket.
-pub(super) fn launcher_of(program: &OsString, arguments: &[OsString]) -> Command {
-    let mut launcher = this_program(NAME);
+pub(super) fn launcher_of(own_path: &OsString, program: &OsString, arguments: &[OsString]) -> Command {
+    let mut launcher = this_program(own_path, NAME);
     launcher.arg(process::id().to_string()).arg(program).args(arguments).process_group(0);
     launcher
 }
 
-/// Returns a command that runs this program under another name (`argv[0]`).
-pub(super) fn this_program(name: &str) -> Command {
-    // /proc/self/exe is this program even if the file has been replaced since it started.
-    let mut program = match cfg!(target_os = "linux") && Path::new("/proc/self/exe").exists() {
-        true => Command::new("/proc/self/exe"),
-        false => Command::new(env::current_exe().map_or_else(|_| own_name(), OsString::from)),
-    };
+/// Returns a command that runs this program under another name (`argv[0]`). Without /proc, `own_path` is this program.
+pub(super) fn this_program(own_path: &OsString, name: &str) -> Command {
+    // This is the program even if the file has been replaced since it started.
+    let link = Path::new("/proc/self/exe");
+    let is_shown = cfg!(target_os = "linux") && link.exists();
+    let mut program = Command::new(if is_shown { link.as_os_str() } else { own_path });
     program.arg0(name);
     program
 }
 
-fn own_name() -> OsString {
-    env::args_os().next().unwrap_or_default()
+/// The path of this program, as far as the system shows it.
+pub(super) fn own_path() -> OsString {
+    env::current_exe().map_or_else(|_| env::args_os().next().unwrap_or_default(), OsString::from)
 }
 
 /// Becomes the command, if this process is the launcher. Returns the exit code if that fails.

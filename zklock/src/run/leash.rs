@@ -102,11 +102,6 @@ impl Leash {
         }
     }
 
-    /// Returns whether the guardian itself is ending the command.
-    pub(super) fn is_ending(&self) -> bool {
-        matches!(self.state, State::Ending { .. })
-    }
-
     /// Returns what to do at this moment.
     pub(super) fn poll(&mut self, now: Moment) -> Step {
         if let State::Held(term) = self.state {
@@ -196,7 +191,7 @@ mod tests {
             // As after a freeze of the whole machine.
             ("a term of the past", &[(9, to(term(2, 3)))], &[(9, Step::Kill)]),
             ("the holder ends", &[(1, HolderEnd)], &[(1, Step::Ask), (6, Step::Kill)]),
-            ("both end", &[(1, HolderEnd), (2, CommandEnd)], &[(2, Step::Kill)]),
+            ("both end", &[(1, HolderEnd), (2, CommandEnd)], &[(1, Step::Ask), (2, Step::Kill)]),
             // What the command has left behind may live on.
             ("the command ends", &[(1, CommandEnd), (2, HolderEnd)], &[]),
             // After a revocation, the command may take its time while the lease lasts.
@@ -285,7 +280,7 @@ mod tests {
             for (input, pause) in inputs {
                 match input {
                     Some(Input::Term(Term { ask_at, kill_at })) if !has_holder_ended => {
-                        last = if leash.is_ending() { last.min(now + kill_at.as_secs()) } else { now + kill_at.as_secs() };
+                        last = if matches!(leash.state, State::Ending { .. }) { last.min(now + kill_at.as_secs()) } else { now + kill_at.as_secs() };
                         leash.handle_term(Term { ask_at: ask_at.map(|ask| at(now) + ask), kill_at: at(now) + kill_at });
                     }
                     Some(HolderEnd) => {

@@ -144,9 +144,9 @@ fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<Strin
 fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failure> {
     session.close();
     let end = outcome?;
-    if end.is_interrupted {
+    if let Some(interrupt) = end.interrupt {
         stderr::flush();
-        platform::end_as_interrupted();
+        platform::end_as_interrupted(interrupt);
     }
     Ok(end.code)
 }

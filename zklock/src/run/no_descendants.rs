@@ -18,6 +18,13 @@ pub(super) enum Rest {
     Unknown,
 }
 
+/// What was killed, and why more could not be killed.
+#[derive(Debug, Default)]
+pub(super) struct Killed {
+    pub(super) found: Vec<Pid>,
+    pub(super) failure: Option<io::Error>,
+}
+
 /// The descendants of a command.
 #[derive(Debug, Default)]
 pub(super) struct Descendants;
@@ -44,7 +51,7 @@ impl Descendants {
     pub(super) fn kill_all(
         &self,
         mut look_again: impl FnMut(Duration) -> Rest,
-        _report: impl FnOnce(usize),
+        _report: impl FnOnce(&Killed),
     ) -> io::Result<()> {
         while look_again(Duration::from_millis(10)) == Rest::Some {
             thread::yield_now();

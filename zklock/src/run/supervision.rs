@@ -60,13 +60,23 @@ pub(super) enum Stop {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) code: u8,
-    /// Whether Ctrl-C ended the command while the command had the terminal, so that only the command got the signal.
-    pub(super) is_interrupted: bool,
+    /// Whether Ctrl-C has ended the command.
+    pub(super) interrupt: Option<Interrupt>,
+}
+
+/// What got a SIGINT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(unix), allow(dead_code, reason = "no command runs there"))]
+pub(super) enum Interrupt {
+    /// Only the command, which had the terminal.
+    OfTheCommand,
+    /// The whole job, so the signal was forwarded to the command.
+    OfTheJob,
 }
 
 impl From<u8> for End {
     fn from(code: u8) -> End {
-        End { code, is_interrupted: false }
+        End { code, interrupt: None }
     }
 }
 

@@ -110,9 +110,13 @@ impl Terminal {
         self.is_ours()
     }
 
-    /// Returns whether the process group of this process has the terminal.
+    /// Returns whether the process group of this process has the terminal, or could take it from a group that has ended,
+    /// for example one to which the command has given it.
     pub(super) fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.file).is_ok_and(|group| Pid::as_raw(Some(group)) == getpgrp().as_raw())
+        tcgetpgrp(&self.file).is_ok_and(|group| {
+            Pid::as_raw(Some(group)) == getpgrp().as_raw()
+                || test_kill_process_group(group) == Err(Errno::SRCH)
+        })
     }
 }
 

@@ -24,27 +24,33 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_current_process_group, kill_process, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU,
-    SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+    SIGBUS, SIGCHLD, SIGCONT, SIGFPE, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP,
+    SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use self::descendants::{Descendants, Rest};
+use self::descendants::{Descendants, Killed, Rest};
 use self::guardian::Guardian;
 pub(super) use self::launcher::check_program;
 use self::terminal::{Terminal, has_job_control};
 use self::wire::{Order, Report};
 use super::code_of_signal;
 use super::leash::{Moment, Term};
-use super::supervision::{Change, End, Stop};
+use super::supervision::{Change, End, Interrupt, Stop};
 use crate::stderr;
 
-/// The signals that would end this process and let the command run on without the lock.
-const FORWARDED: [i32; 12] = [
-    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+/// The signals that are not forwarded: no process can catch the first two, the others of the first row are about the
+/// terminal or the children of this process, and the rest report a fault of the process that gets them. SIGCONT and
+/// SIGTSTP have their own meaning.
+const NOT_FORWARDED: [i32; 13] = [
+    SIGKILL, SIGSTOP, SIGTTIN, SIGTTOU, SIGCHLD, SIGCONT, // this line break is meaningful
+    SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP,
 ];
+
+/// The largest number of a signal on any system.
+const MAX_SIGNAL: i32 = 64;
 
 /// How long the guardian may say nothing while it kills what is left of the command.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -73,13 +79,21 @@ pub(crate) fn block_terminal_stops() -> io::Result<()> {
     Ok(terminal_stops().thread_block()?)
 }
 
-/// The signals that this process gets from now on. Signals that it was started to ignore, by nohup(1) for example, stay
-/// ignored.
+/// The signals that this process gets from now on: all that are forwarded, and SIGCONT. Signals that it was started to
+/// ignore, by nohup(1) for example, stay ignored.
 pub(super) fn signals() -> io::Result<Receiver<i32>> {
     let ignored = ignored_signals();
     let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
-    let taken = FORWARDED.into_iter().chain([SIGTSTP]).filter(|signal| !is_ignored(*signal));
-    let mut signals = Signals::new(taken.chain([SIGCONT]))?;
+    let mut signals = Signals::new([SIGCONT])?;
+    let handle = signals.handle();
+    for signal in (1..=MAX_SIGNAL).filter(|signal| !NOT_FORWARDED.contains(signal) && !is_ignored(*signal)) {
+        if let Err(error) = handle.add_signal(signal) {
+            // Some numbers belong to the C library, and some systems have fewer signals.
+            if signal_of(signal).is_some() {
+                return Err(error);
+            }
+        }
+    }
     let (sender, receiver) = unbounded();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -98,6 +112,14 @@ fn ignored_signals() -> u64 {
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
 }
 
+/// The signal of this number, if there is one that a process may send.
+fn signal_of(number: i32) -> Option<Signal> {
+    #[cfg(target_os = "linux")]
+    return rustix_libc_wrappers::process::SignalExt::from_raw(number);
+    #[cfg(not(target_os = "linux"))]
+    return Signal::from_named_raw(number);
+}
+
 /// Returns whether a signal ends the wait for the lock. On SIGTSTP, stops this process if a shell can continue it.
 pub(super) fn ends_wait(signal: i32) -> bool {
     if signal == SIGTSTP && has_job_control() {
@@ -111,9 +133,10 @@ pub(super) fn is_continuing(signal: i32) -> bool {
     signal == SIGCONT
 }
 
-/// Returns whether a signal is meant to end the command. What SIGUSR1 and SIGUSR2 mean is up to the command.
+/// Returns whether a signal is meant to end the command. What SIGUSR1 and SIGUSR2 mean is up to the command, and by
+/// default, the last two do nothing.
 pub(super) fn ends(signal: i32) -> bool {
-    ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT].contains(&signal)
+    ![SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGURG, SIGWINCH].contains(&signal)
 }
 
 /// Stops this process until it is continued.
@@ -122,10 +145,12 @@ fn stop_myself() {
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// Ends this process as Ctrl-C would have ended it if the command had not had the terminal: with its whole process
-/// group, which includes a script that runs it. Returns only if that fails.
-pub(super) fn end_as_interrupted() {
-    let _ = kill_current_process_group(Signal::INT);
+/// Ends this process as Ctrl-C ends a process: with its whole process group, which includes a script that runs it. The
+/// script ends only if this process ends by the signal. Returns only if that fails.
+pub(super) fn end_as_interrupted(interrupt: Interrupt) {
+    if interrupt == Interrupt::OfTheCommand {
+        let _ = kill_current_process_group(Signal::INT);
+    }
     // No signal ends process 1 that has no handler, and the emulation does not allow for that.
     if getpid() != Pid::INIT {
         let _ = emulate_default_handler(SIGINT);
@@ -208,7 +233,7 @@ impl Child {
             SIGINT => self.has_forwarded_interrupt = true,
             _ => {}
         }
-        let forwarded = Signal::from_named_raw(signal).map_or(Ok(()), |signal| self.signal(signal));
+        let forwarded = signal_of(signal).map_or(Ok(()), |signal| self.signal(signal));
         if ends(signal) { forwarded.and(self.signal(Signal::CONT)) } else { forwarded }
     }
 
@@ -325,9 +350,11 @@ impl Child {
             is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());
             if is_alone { Rest::Unknown } else { Rest::Some }
         };
-        let report = |left| {
+        let report = |killed: &Killed| {
+            let left = killed.found.len();
+            let problem = killed.failure.as_ref().map_or(String::new(), |error| format!("; {error}"));
             stderr::complain(&format!(
-                "waiting for what is left of the command: {left} processes at the moment"
+                "waiting for what is left of the command: {left} processes at the moment{problem}"
             ));
         };
         group.and(self.descendants.kill_all(look_again, report))
@@ -366,8 +393,14 @@ impl Child {
         self.take_terminal_back(status.signal().is_some());
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         let code = code.or_else(|| status.signal().map(code_of_signal)).unwrap_or(u8::MAX);
-        let is_interrupted = had_terminal && !self.has_forwarded_interrupt && status.signal() == Some(SIGINT);
-        End { code, is_interrupted }
+        let is_at_terminal = had_terminal || self.terminal.as_ref().is_some_and(Terminal::is_ours);
+        let interrupt = (is_at_terminal && status.signal() == Some(SIGINT)).then_some(
+            match self.has_forwarded_interrupt {
+                true => Interrupt::OfTheJob,
+                false => Interrupt::OfTheCommand,
+            },
+        );
+        End { code, interrupt }
     }
 }
 

@@ -15,7 +15,7 @@ use zookeeper_recipes_lock::BlockingWriteLock;
 
 use crate::program::{Fixture, Program, command, file, is_alive, pid_of, state_of, zklock};
 #[cfg(target_os = "linux")]
-use crate::program::{give_descriptors_back, leave_descriptors};
+use crate::program::{give_descriptors_back, guardian_of, leave_descriptors};
 use crate::support::relay::{Relay, Request};
 use crate::support::wait::{deadline, eventually, eventually_some, scaled};
 
@@ -211,11 +211,13 @@ fn descendants_are_killed_once_the_program_has_descriptors_again() {
         let args = [&fixture.run_args(&["--grace", "100ms"], script)[..], &[STUBBORN]].concat();
         let program = Program::start(fixture.server, &args);
         let pid = program.line_with("pid");
+        let guardian = guardian_of(program.pid());
         leave_descriptors(program.pid(), count);
+        leave_descriptors(guardian, count);
         delete_owner(&fixture);
         if count == 0 {
-            eventually("the failure is reported", || program.err().contains("cannot end the command: /proc"));
-            give_descriptors_back(program.pid());
+            eventually("the failure is reported", || program.err().contains("at the moment; /proc"));
+            give_descriptors_back(guardian);
         }
         let ended = program.end();
         assert_eq!(ended.code, 76, "{count} left: {ended:?}");
@@ -296,15 +298,33 @@ fn descendants_are_killed_where_proc_is_that_of_another_namespace() {
 
 /// If the program is killed, only the kernel can kill the command. The kernel does not kill the command's children.
 #[cfg(target_os = "linux")]
+/// Whether the guardian or the holder is killed, the other one ends everything.
+#[cfg(target_os = "linux")]
 #[test]
-fn command_is_killed_with_the_program_but_its_children_are_not() {
-    let fixture = Fixture::new();
-    let program = fixture.run(&[], "sh -c 'echo child pid $$; exec sleep 1000' & echo command pid $$; wait");
-    let [child, command] = ["child pid", "command pid"].map(|text| program.line_with(text));
-    program.signal(Signal::KILL);
-    eventually("the command is killed", || !is_alive(&command));
-    assert!(is_alive(&child), "{child}");
-    kill_process(pid_of(&child), Signal::KILL).unwrap();
+fn nothing_of_the_command_outlives_the_program_or_its_guardian() {
+    for is_guardian in [false, true] {
+        let fixture = Fixture::new();
+        let script = "trap 'echo asked' TERM; sh -c 'echo group pid $$; exec sleep 1000' &
+            setsid sh -c 'echo session pid $$; trap \"\" TERM; while :; do sleep 0.05; done' & echo own pid $$; wait; wait";
+        let program = fixture.run(&["--grace", "1s"], script);
+        let pids = ["group pid", "session pid", "own pid"].map(|text| program.line_with(text));
+        match is_guardian {
+            true => kill_process(guardian_of(program.pid()), Signal::KILL).unwrap(),
+            // As a supervisor of services does.
+            false => kill_process(program.pid(), Signal::KILL).unwrap(),
+        }
+        for pid in pids {
+            eventually(&format!("{pid} has ended ({is_guardian})"), || !is_alive(&pid));
+        }
+        if is_guardian {
+            let ended = program.end();
+            assert_eq!(ended.code, 70, "{ended:?}");
+            assert!(ended.err.contains("the guardian of the command has ended"), "{ended:?}");
+            fixture.await_requests(0);
+        } else {
+            assert!(program.out().contains("asked"), "{}", program.out());
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod support;
 
 mod checking;
 mod ending;
+#[cfg(target_os = "linux")]
+mod guarding;
 mod observing;
 mod once;
 mod program;

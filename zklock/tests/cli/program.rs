@@ -261,6 +261,21 @@ pub fn state_of(pid: Pid) -> char {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
 
+/// The guardian that this program has started.
+#[cfg(target_os = "linux")]
+pub fn guardian_of(program: Pid) -> Pid {
+    child_of(program)
+}
+
+/// The first child of a process.
+#[cfg(target_os = "linux")]
+pub fn child_of(parent: Pid) -> Pid {
+    let parent = parent.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let first = children.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+    first.unwrap_or_else(|| panic!("{parent} has no child"))
+}
+
 /// Lets a process open only this many more files.
 #[cfg(target_os = "linux")]
 pub fn leave_descriptors(pid: Pid, count: usize) {

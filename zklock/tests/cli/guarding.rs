@@ -1,0 +1,371 @@
+//! Tests that show that nobody can take the leash of a command away: whoever stops, freezes or kills what.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
+
+use crate::program::{Fixture, Program, child_of, command, file, guardian_of, is_alive, pid_of, state_of};
+use crate::support::relay::Relay;
+use crate::support::wait::{eventually, eventually_some, scaled};
+
+/// The options of programs whose lock is lost soon.
+const SHORT: [&str; 4] = ["--session-timeout", "4s", "--grace", "500ms"];
+
+/// A script that asks nobody, and says who it is.
+const ENDLESS: &str = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+
+// ---- the holder, the guardian or the command alone
+
+/// A program that is stopped or frozen for longer than its lease.
+#[test]
+fn command_of_a_frozen_program_has_ended_before_another_client_owns_the_lock() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&SHORT, ENDLESS);
+    let pid = program.line_with("pid");
+    program.signal(Signal::STOP);
+    let guard = fixture.hold();
+    assert!(!is_alive(&pid), "{pid}");
+    assert!(program.out().contains("asked"), "it has its grace");
+    program.signal(Signal::CONT);
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    guard.unlock().unwrap();
+}
+
+/// A short freeze costs the command, but nobody owned the lock meanwhile.
+#[test]
+fn program_that_was_frozen_says_why_its_command_has_ended() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&["--session-timeout", "8s", "--grace", "100ms"], ENDLESS);
+    let pid = program.line_with("pid");
+    program.signal(Signal::STOP);
+    eventually("the command has ended", || !is_alive(&pid));
+    program.signal(Signal::CONT);
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(ended.err.contains("did not run for so long") || ended.err.contains("lost"), "{ended:?}");
+}
+
+/// A supervisor of services kills the whole process group of its service.
+#[test]
+fn nothing_of_the_command_outlives_the_process_group_of_the_program() {
+    let fixture = Fixture::new();
+    let script = format!("trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c \"{ENDLESS}\" & wait");
+    let mut zklock = command(&fixture.server.connect_string(), &fixture.run_args(&SHORT, &script));
+    zklock.process_group(0);
+    let program = Program::spawn(zklock);
+    let pid = program.line_with("pid");
+    let guardian = guardian_of(program.pid());
+    kill_process_group(program.pid(), Signal::KILL).unwrap();
+    let guard = fixture.hold();
+    assert!(!is_alive(&pid), "{pid}");
+    eventually("the guardian has ended", || ['-', 'Z'].contains(&state_of(guardian)));
+    guard.unlock().unwrap();
+}
+
+/// Somebody who stops and continues the command, such as cpulimit(1), frees nothing.
+#[test]
+fn command_that_is_stopped_and_continued_by_somebody_is_supervised_all_the_time() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&SHORT, ENDLESS);
+    let pid = pid_of(&program.line_with("pid"));
+    kill_process(pid, Signal::STOP).unwrap();
+    eventually("the stop is reported", || program.err().contains("a signal has stopped it"));
+    assert_ne!(state_of(program.pid()), 'T');
+    kill_process(pid, Signal::CONT).unwrap();
+    eventually("the command goes on", || state_of(pid) != 'T');
+    program.signal(Signal::KILL);
+    eventually("the command has ended", || ['-', 'Z'].contains(&state_of(pid)));
+}
+
+#[test]
+fn guardian_that_somebody_has_stopped_goes_on_and_heeds_no_other_signal() {
+    let fixture = Fixture::new();
+    let mut program = fixture.run(&SHORT, ENDLESS);
+    let pid = program.line_with("pid");
+    let guardian = guardian_of(program.pid());
+    for signal in [Signal::STOP, Signal::TSTP, Signal::TERM, Signal::HUP, Signal::INT, Signal::USR1] {
+        kill_process(guardian, signal).unwrap();
+    }
+    eventually("the guardian goes on", || state_of(guardian) == 'S');
+    assert!(is_alive(&pid) && program.is_running());
+    // Without its orders, a guardian that is stopped again ends nothing. The program does.
+    program.signal(Signal::TERM);
+    kill_process(guardian, Signal::STOP).unwrap();
+    kill_process(pid_of(&pid), Signal::KILL).unwrap();
+    program.end();
+}
+
+// ---- descendants
+
+#[test]
+fn lock_is_held_until_the_last_descendant_has_ended() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let go = files.path().join("go");
+    let worker = format!("until [ -e {} ]; do sleep 0.05; done; echo worked", go.display());
+    let script = format!("setsid sh -c '{worker}' & echo started; exit 3");
+    let mut program = fixture.run(&["--until-all-end"], &script);
+    program.line_with("started");
+    let command = guardian_of(program.pid());
+    eventually("the command has ended", || state_of(child_of(command)) == 'Z');
+    assert!(program.is_running());
+    fixture.await_requests(1);
+    fs::write(&go, "").unwrap();
+    let ended = program.end();
+    assert_eq!((ended.code, ended.out.as_str()), (3, "started\nworked\n"), "{ended:?}");
+    fixture.await_requests(0);
+    let ended = fixture.run(&["--until-all-end"], "exit 4").end();
+    assert_eq!(ended.code, 4, "{ended:?}");
+}
+
+/// The workers are asked to end, and the program passes signals on to them.
+#[test]
+fn workers_that_the_command_leaves_behind_are_on_its_leash() {
+    for kills in [false, true] {
+        let fixture = Fixture::new();
+        let script =
+            "sh -c \"trap 'echo asked; exit' TERM; echo pid \\$\\$; while :; do sleep 0.05; done\" & exit 3";
+        let program = fixture.run(&[&["--until-all-end"], &SHORT[..]].concat(), script);
+        let pid = program.line_with("pid");
+        program.signal(if kills { Signal::KILL } else { Signal::TERM });
+        eventually("the worker has ended", || !is_alive(&pid));
+        eventually("the worker was asked", || program.out().contains("asked"));
+        if !kills {
+            assert_eq!(program.end().code, 3);
+        }
+    }
+}
+
+// ---- signals
+
+/// Some programs have a signal of their own that ends them, and a container runtime sends just that.
+#[test]
+fn all_signals_are_forwarded_even_by_process_1() {
+    let namespace =
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let has_namespaces = Command::new("unshare").args(&namespace[1..]).arg("true").status();
+    assert!(has_namespaces.is_ok_and(|status| status.success()), "this test needs namespaces");
+    for is_process_1 in [false, true] {
+        let fixture = Fixture::new();
+        let connect = fixture.server.connect_string();
+        let names = ["WINCH", "RTMIN+3", "RTMAX", "ABRT", "URG", "PWR", "TERM"];
+        let traps: String = names.map(|name| format!("trap 'echo got {name}' {name}; ")).concat();
+        let script =
+            format!("{traps} echo ready; for i in 1 2 3 4 5 6 7; do sleep 1000 & wait; kill $!; done");
+        let prefix: &[&str] = if is_process_1 { &namespace } else { &["env"] };
+        let mut zklock = Command::new(prefix[0]);
+        zklock.args(&prefix[1..]).arg(env!("CARGO_BIN_EXE_zklock"));
+        zklock.args([
+            "run",
+            "-c",
+            &connect,
+            "--max-tick",
+            "500ms",
+            &fixture.dir,
+            "--",
+            "bash",
+            "-c",
+            &script,
+        ]);
+        let program = Program::spawn(zklock);
+        program.line_with("ready");
+        let pid = if is_process_1 { child_of(program.pid()) } else { program.pid() };
+        for name in names {
+            let kill = ["-s", name, &pid.as_raw_nonzero().to_string()];
+            assert!(
+                Command::new("bash")
+                    .args(["-c", "kill \"$@\"", "bash"])
+                    .args(kill)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            program.line_with(&format!("got {name}"));
+        }
+        assert_eq!(program.end().code, 0, "process 1: {is_process_1}");
+    }
+}
+
+/// The window of a terminal may be resized while the program waits for the lock.
+#[test]
+fn signal_that_means_nothing_by_default_does_not_end_the_wait() {
+    let fixture = Fixture::new();
+    let guard = fixture.hold();
+    let program = fixture.run(&[], "exit 3");
+    fixture.await_requests(2);
+    program.signal(Signal::WINCH);
+    program.signal(Signal::URG);
+    guard.unlock().unwrap();
+    assert_eq!(program.end().code, 3);
+}
+
+// ---- a storm
+
+/// What can be done to a program and its command.
+const ATTACKS: [&str; 14] = [
+    "stop the program",
+    "kill the program",
+    "kill the group of the program",
+    "stop the guardian",
+    "kill the guardian",
+    "stop the command",
+    "stop and continue the command",
+    "kill the command",
+    "stop the group of the command",
+    "kill the group of the command",
+    "kill a worker",
+    "stop a worker",
+    "lose contact",
+    "refuse connections",
+];
+
+/// Programs acquire the lock in turn, while somebody stops, continues and kills the program, the guardian, the command,
+/// the workers and their groups at any moment, beside losses of contact. `ZKLOCK_STORM=600` makes the storm last ten
+/// minutes.
+#[test]
+fn no_attack_lets_a_command_run_beside_the_next_owner() {
+    let seconds = std::env::var("ZKLOCK_STORM").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(15);
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let beats = file(files.path(), "beats", "");
+    let running = TempDir::new().unwrap();
+    let script = Storm::script(running.path(), &beats);
+    let mut storm = Storm { fixture: &fixture, beats, script, programs: Vec::new(), counts: BTreeMap::new() };
+    for _ in 0..3 {
+        let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+        let program = storm.start(&relay);
+        storm.programs.push((relay, program));
+    }
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut next = fastrand::usize(0..ATTACKS.len());
+    while Instant::now() < end {
+        storm.attack(ATTACKS[next % ATTACKS.len()]);
+        next += 1;
+    }
+    drop(running);
+    let beats = fs::read_to_string(&storm.beats).unwrap();
+    let tokens: Vec<i64> =
+        beats.lines().map(|beat| beat.split(' ').next().unwrap().parse().unwrap()).collect();
+    let wrong = tokens.windows(2).position(|pair| pair[0] > pair[1]);
+    let around = wrong.map(|at| beats.lines().skip(at.saturating_sub(5)).take(10).collect::<Vec<_>>());
+    let mut owners = tokens.clone();
+    owners.dedup();
+    println!("{} owners, {} beats, {:?}", owners.len(), tokens.len(), storm.counts);
+    assert!(wrong.is_none(), "{around:#?}");
+    assert!(owners.len() > 1);
+}
+
+struct Storm<'a> {
+    fixture: &'a Fixture,
+    /// The file to which each process of a command writes the token of its lock and its own id.
+    beats: String,
+    script: String,
+    programs: Vec<(Relay, Program)>,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl Storm<'_> {
+    /// A tree of processes: the command, a worker in its group, and two workers in sessions of their own, of which one has
+    /// lost its parent.
+    fn script(running: &Path, beats: &str) -> String {
+        let beat = format!(
+            "while [ -d {} ]; do echo $ZKLOCK_FENCING_TOKEN $$ >>{beats}; sleep 0.02; done",
+            running.display()
+        );
+        format!(
+            "trap '' TERM; sh -c '{beat}' & setsid sh -c '{beat}' & (setsid sh -c '{beat}' &); {beat}; wait"
+        )
+    }
+
+    fn start(&self, relay: &Relay) -> Program {
+        let args =
+            self.fixture.run_args(&["-q", "--session-timeout", "4s", "--grace", "300ms"], &self.script);
+        let mut zklock = command(&relay.connect_string(), &args);
+        zklock.process_group(0);
+        Program::spawn(zklock)
+    }
+
+    /// The token of the owner, whose command works.
+    fn worker(&self) -> Option<i64> {
+        let owner = self.fixture.directory().current_owner().ok()??.czxid?;
+        let beats = fs::read_to_string(&self.beats).unwrap();
+        let prefix = format!("{owner} ");
+        (beats.lines().rev().take(2000).filter(|beat| beat.starts_with(&prefix)).count() > 20)
+            .then_some(owner)
+    }
+
+    fn attack(&mut self, attack: &'static str) {
+        self.replace_ended();
+        let token = eventually_some("an owner works", || {
+            self.replace_ended();
+            self.worker()
+        });
+        // The program whose guardian has a child is the owner.
+        let Some((relay, program, guardian, command)) = self.programs.iter().find_map(|(relay, program)| {
+            let guardian = children(program.pid()).first().copied()?;
+            Some((relay, program.pid(), guardian, children(guardian).first().copied()?))
+        }) else {
+            return;
+        };
+        let worker = self.any_worker(token).unwrap_or(command);
+        *self.counts.entry(attack).or_default() += 1;
+        let one = |pid, signal| kill_process(pid, signal).unwrap_or_default();
+        let group = |pid, signal| kill_process_group(pid, signal).unwrap_or_default();
+        match attack {
+            "stop the program" => one(program, Signal::STOP),
+            "kill the program" => one(program, Signal::KILL),
+            "kill the group of the program" => group(program, Signal::KILL),
+            "stop the guardian" => one(guardian, Signal::STOP),
+            "kill the guardian" => one(guardian, Signal::KILL),
+            "stop the command" => one(command, Signal::STOP),
+            "stop and continue the command" => {
+                one(command, Signal::STOP);
+                one(command, Signal::CONT);
+            }
+            "kill the command" => one(command, Signal::KILL),
+            "stop the group of the command" => group(command, Signal::STOP),
+            "kill the group of the command" => group(command, Signal::KILL),
+            "kill a worker" => one(worker, Signal::KILL),
+            "stop a worker" => one(worker, Signal::STOP),
+            "lose contact" => relay.swallow(),
+            _ => relay.refuse(),
+        }
+        // Sometimes, another owner comes before everything goes on.
+        let pause =
+            Duration::from_millis(fastrand::u64(0..scaled(Duration::from_secs(6)).as_millis() as u64));
+        std::thread::sleep(pause);
+        one(program, Signal::CONT);
+        group(command, Signal::CONT);
+        one(worker, Signal::CONT);
+        relay.restore();
+    }
+
+    fn any_worker(&self, token: i64) -> Option<Pid> {
+        let beats = fs::read_to_string(&self.beats).unwrap();
+        let prefix = format!("{token} ");
+        let workers: Vec<&str> =
+            beats.lines().rev().take(50).filter(|beat| beat.starts_with(&prefix)).collect();
+        let worker = workers.get(fastrand::usize(0..workers.len().max(1)))?;
+        Some(pid_of(worker)).filter(|worker| state_of(*worker) != '-')
+    }
+
+    fn replace_ended(&mut self) {
+        for index in 0..self.programs.len() {
+            if !self.programs[index].1.is_running() {
+                let program = self.start(&self.programs[index].0);
+                self.programs[index].1 = program;
+            }
+        }
+    }
+}
+
+fn children(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
