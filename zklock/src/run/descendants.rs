@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -126,6 +127,49 @@ impl Looks {
     }
 }
 
+/// Looks again and again for descendants, and kills them, until none is left.
+#[derive(Debug, Default)]
+pub(super) struct Hunt {
+    known: HashSet<Identity>,
+    looks: Looks,
+    begun: Option<Instant>,
+    is_reported: bool,
+    /// How long to wait before the next look.
+    pub(super) pause: Duration,
+}
+
+impl Hunt {
+    /// Kills the descendants that it finds. Returns the outcome when nothing is left except what cannot be killed, or when
+    /// it is clear that there is no way to find out.
+    ///
+    /// `rest` is what is known without looking. `report` gets, once, what is left after a while.
+    pub(super) fn look(
+        &mut self,
+        descendants: &Descendants,
+        rest: Rest,
+        report: impl FnOnce(&Killed),
+    ) -> Option<io::Result<()>> {
+        if rest == Rest::None {
+            return Some(Ok(()));
+        }
+        let (killed, now) = (descendants.kill(), Instant::now());
+        let are_enough = self.looks.are_enough(&killed, now);
+        if are_enough && (rest == Rest::Unknown || killed.failure.is_some()) {
+            return Some(killed.failure.map_or(Ok(()), Err));
+        }
+        let begun = *self.begun.get_or_insert(now);
+        if now.duration_since(begun) >= UNREPORTED && !mem::replace(&mut self.is_reported, true) {
+            report(&killed);
+        }
+        // Killed processes may take a while to end. If new ones appear, look again at once.
+        let has_new = killed.found.iter().any(|process| !self.known.contains(process));
+        let is_empty = killed.found.is_empty() && !killed.may_pass;
+        self.pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(self.pause * 2) };
+        self.known.extend(killed.found);
+        None
+    }
+}
+
 impl Descendants {
     /// From now on, adopts descendants whose parents end.
     pub(super) fn adopt(has_child_ended: Arc<AtomicBool>) -> io::Result<Descendants> {
@@ -163,39 +207,6 @@ impl Descendants {
             Ok(Some(children)) if ids(&children).count() <= 1 => Rest::None,
             Ok(Some(_)) => Rest::Some,
             _ => Rest::Unknown,
-        }
-    }
-
-    /// Kills all descendants, again and again. Blocks until all are gone except those that cannot be killed, or until it
-    /// is clear that there is no way to find out.
-    ///
-    /// `look_again` waits for a time, and returns what is known by then. `report` gets, once, what is left after a while.
-    pub(super) fn kill_all(
-        &self,
-        mut look_again: impl FnMut(Duration) -> Rest,
-        report: impl FnOnce(&Killed),
-    ) -> io::Result<()> {
-        let (mut pause, mut known, mut looks) = (Duration::ZERO, HashSet::new(), Looks::default());
-        let report_at = Instant::now().checked_add(UNREPORTED);
-        let mut report = Some(report);
-        loop {
-            let rest = look_again(pause);
-            if rest == Rest::None {
-                return Ok(());
-            }
-            let killed = self.kill();
-            let are_enough = looks.are_enough(&killed, Instant::now());
-            if are_enough && (rest == Rest::Unknown || killed.failure.is_some()) {
-                return killed.failure.map_or(Ok(()), Err);
-            }
-            if report_at.is_some_and(|at| at <= Instant::now()) {
-                report.take().into_iter().for_each(|report| report(&killed));
-            }
-            // Killed processes may take a while to end. If new ones appear, look again at once.
-            let has_new = killed.found.iter().any(|process| !known.contains(process));
-            let is_empty = killed.found.is_empty() && !killed.may_pass;
-            pause = if has_new || is_empty { MIN_PAUSE } else { MAX_PAUSE.min(pause * 2) };
-            known.extend(killed.found);
         }
     }
 

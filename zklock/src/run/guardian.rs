@@ -18,7 +18,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
@@ -30,7 +29,7 @@ use rustix::stdio::stdin;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::{flag, low_level};
 
-use super::descendants::{Descendants, Rest};
+use super::descendants::{Descendants, Hunt, Rest};
 use super::launcher::{launcher_of, own_path, this_program};
 use super::wire::{self, Order, Report};
 use super::{now, terminal};
@@ -173,6 +172,8 @@ struct Guard {
     /// Becomes readable when a child has changed.
     children: UnixStream,
     descendants: Descendants,
+    /// Set when the command was killed, until nothing is left.
+    hunt: Option<Hunt>,
     /// The beginning of an order that has not come as a whole.
     received: Vec<u8>,
     has_holder_ended: bool,
@@ -217,6 +218,7 @@ impl Guard {
             job,
             children,
             descendants,
+            hunt: None,
             received: Vec::new(),
             has_holder_ended: false,
             has_command_ended: false,
@@ -232,9 +234,12 @@ impl Guard {
             match self.leash.poll(now) {
                 Step::Ask => self.ask(),
                 Step::Kill => self.kill(),
-                Step::Wait(None) if self.has_holder_ended => return self.give_terminal_back(),
                 Step::Wait(until) => {
-                    self.wait(until.map_or(MAX_WAIT, |until| until.saturating_sub(now).min(MAX_WAIT)));
+                    let pause = self.hunt();
+                    if self.has_holder_ended && until.is_none() && self.hunt.is_none() {
+                        return self.give_terminal_back();
+                    }
+                    self.wait(until.map_or(pause, |until| until.saturating_sub(now).min(pause)));
                 }
             }
         }
@@ -352,15 +357,18 @@ impl Guard {
     fn kill(&mut self) {
         tell(Report::Ending);
         self.signal(Signal::KILL);
-        let look_again = |pause| {
-            thread::sleep(pause);
-            self.descendants.reap(&[self.command]);
-            self.descendants.are_gone()
-        };
-        let killed = self.descendants.kill_all(look_again, |_| {});
-        self.is_reported = true;
-        self.handle_changes();
-        self.report_rest(if killed.is_ok() { Report::Gone } else { Report::Unsure });
+        self.hunt = Some(Hunt::default());
+    }
+
+    /// Looks for what is left of a command that was killed. Returns how long to wait before the next look.
+    fn hunt(&mut self) -> Duration {
+        let Some(mut hunt) = self.hunt.take() else { return MAX_WAIT };
+        let rest = if self.has_command_ended { self.descendants.are_gone() } else { Rest::Some };
+        if let Some(outcome) = hunt.look(&self.descendants, rest, |_| {}) {
+            self.report_rest(if outcome.is_ok() { Report::Gone } else { Report::Unsure });
+            return MAX_WAIT;
+        }
+        self.hunt.insert(hunt).pause
     }
 
     fn signal(&self, signal: Signal) {

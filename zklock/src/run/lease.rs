@@ -52,9 +52,12 @@ impl EndTimes {
     /// moment later than this process would have. `read_at` must be a moment before the lease was read, and
     /// `until_ending` is what the verdict says.
     pub(super) fn term(&self, read_at: Moment, remaining: Duration, until_ending: Duration) -> Term {
-        let ask_in = until_ending.saturating_add(self.session_timeout / 64);
+        // A lease that is long enough needs not have settled: the next term comes in time.
+        let usual = remaining.saturating_sub(self.grace.min(self.session_timeout / 8));
+        let is_long = remaining >= self.session_timeout / 4;
+        let ask_in = if is_long { until_ending.min(usual) } else { until_ending };
         Term {
-            ask_at: Some(read_at.saturating_add(ask_in)),
+            ask_at: Some(read_at.saturating_add(ask_in + self.session_timeout / 64)),
             kill_at: read_at.saturating_add(remaining.saturating_sub(self.last_moment())),
         }
     }

@@ -4,7 +4,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -23,6 +22,24 @@ pub(super) enum Rest {
 pub(super) struct Killed {
     pub(super) found: Vec<Pid>,
     pub(super) failure: Option<io::Error>,
+}
+
+/// Waits until the processes of the group have ended.
+#[derive(Debug, Default)]
+pub(super) struct Hunt {
+    pub(super) pause: Duration,
+}
+
+impl Hunt {
+    pub(super) fn look(
+        &mut self,
+        _descendants: &Descendants,
+        rest: Rest,
+        _report: impl FnOnce(&Killed),
+    ) -> Option<io::Result<()>> {
+        self.pause = Duration::from_millis(10);
+        (rest != Rest::Some).then_some(Ok(()))
+    }
 }
 
 /// The descendants of a command.
@@ -46,17 +63,6 @@ impl Descendants {
 
     pub(super) fn are_gone(&self) -> Rest {
         Rest::Unknown
-    }
-
-    pub(super) fn kill_all(
-        &self,
-        mut look_again: impl FnMut(Duration) -> Rest,
-        _report: impl FnOnce(&Killed),
-    ) -> io::Result<()> {
-        while look_again(Duration::from_millis(10)) == Rest::Some {
-            thread::yield_now();
-        }
-        Ok(())
     }
 
     pub(super) fn include_group(&self, _group: Pid) -> bool {

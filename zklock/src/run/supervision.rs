@@ -357,8 +357,11 @@ impl<'a> Supervision<'a> {
             self.kill();
             return MAX_WAIT;
         }
-        self.child.hold(self.term(read_at, remaining, until_ending, left));
-        left.unwrap_or(MAX_WAIT).min(until_ending).min(MAX_WAIT)
+        let term = self.term(read_at, remaining, until_ending, left);
+        self.child.hold(term);
+        // The next term must come in time.
+        let until_asked = term.ask_at.map_or(MAX_WAIT, |ask_at| ask_at.saturating_sub(read_at) / 2);
+        left.unwrap_or(MAX_WAIT).min(until_ending).min(until_asked).min(MAX_WAIT)
     }
 
     /// Returns how long the command may run if this process does nothing any more.

@@ -31,7 +31,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use self::descendants::{Descendants, Killed, Rest};
+use self::descendants::{Descendants, Hunt, Killed, Rest};
 use self::guardian::Guardian;
 pub(super) use self::launcher::check_program;
 use self::terminal::{Terminal, has_job_control};
@@ -337,27 +337,25 @@ impl Child {
     pub(super) fn kill_rest(&self) -> io::Result<()> {
         let group = self.kill();
         let trusted_until = Instant::now().checked_add(MAX_SILENCE);
-        let mut is_alone = false;
-        let look_again = |pause| {
+        let (mut hunt, mut is_alone) = (Hunt::default(), false);
+        loop {
             self.reap();
             self.guardian.keep_running();
-            match self.changes.recv_timeout(pause) {
-                Ok(Change::Gone) => return Rest::None,
+            let mut rest = Rest::Some;
+            match self.changes.recv_timeout(hunt.pause) {
+                Ok(Change::Gone) => rest = Rest::None,
                 Ok(Change::Unsure | Change::Unguarded) => is_alone = true,
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(hunt.pause),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());
-            if is_alone { Rest::Unknown } else { Rest::Some }
-        };
-        let report = |killed: &Killed| {
-            let left = killed.found.len();
-            let problem = killed.failure.as_ref().map_or(String::new(), |error| format!("; {error}"));
-            stderr::complain(&format!(
-                "waiting for what is left of the command: {left} processes at the moment{problem}"
-            ));
-        };
-        group.and(self.descendants.kill_all(look_again, report))
+            if is_alone && rest == Rest::Some {
+                rest = Rest::Unknown;
+            }
+            if let Some(outcome) = hunt.look(&self.descendants, rest, complain_of_the_rest) {
+                return group.and(outcome);
+            }
+        }
     }
 
     /// Waits for adopted processes that have ended. Does not block.
@@ -409,6 +407,14 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.take_terminal_back(true);
     }
+}
+
+fn complain_of_the_rest(killed: &Killed) {
+    let left = killed.found.len();
+    let problem = killed.failure.as_ref().map_or(String::new(), |error| format!("; {error}"));
+    stderr::complain(&format!(
+        "waiting for what is left of the command: {left} processes at the moment{problem}"
+    ));
 }
 
 /// Passes on what the guardian reports, until it has ended.

@@ -92,16 +92,18 @@ impl Report {
             Report::Gone => (6, 0),
             Report::Unsure => (7, 0),
         };
-        (i64::from(kind) << 32 | i64::from(value.cast_unsigned())).to_le_bytes()
+        let mut bytes = [0; Report::LENGTH];
+        bytes[..4].copy_from_slice(&i32::to_le_bytes(kind));
+        bytes[4..].copy_from_slice(&i32::to_le_bytes(value));
+        bytes
     }
 
     pub(super) fn read(mut from: impl Read) -> io::Result<Report> {
         let mut bytes = [0; Report::LENGTH];
         from.read_exact(&mut bytes)?;
-        let both = u64::from_le_bytes(bytes);
-        #[allow(clippy::cast_possible_truncation, reason = "the lower half")]
-        let value = (both as u32).cast_signed();
-        Ok(match both >> 32 {
+        let [kind, value] =
+            [0, 4].map(|at| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+        Ok(match kind {
             0 => Report::Started(value),
             1 => Report::Failed(value),
             2 => Report::Stopped(value),
