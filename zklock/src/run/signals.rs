@@ -160,9 +160,9 @@ fn is_closed_within(is_closed: &Receiver<()>, time: Duration) -> bool {
     is_closed.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
 }
 
-/// Closes a session that nobody uses. Returns `false` if that takes too long.
-pub(super) fn close_unused(session: &Session) -> bool {
-    is_closed_within(&close(session), MAX_WITHDRAWAL)
+/// Closes a session that nobody uses, unless that takes too long.
+pub(super) fn close_unused(session: &Session) {
+    is_closed_within(&close(session), MAX_WITHDRAWAL);
 }
 
 /// The part of [`Signals`] that runs on its own thread.

@@ -58,6 +58,8 @@ fn key_that_systemd_has_filled_is_a_warning() {
         let ended = once(&format!("2026-{}-01", machine.trim()));
         assert_eq!((ended.code, ended.err.lines().count()), (0, 1), "{ended:?}");
         assert!(ended.err.contains("the id of this machine, which systemd puts in place of %m"), "{ended:?}");
+    } else {
+        println!("skipped: this machine has no id; the unit test of placeholders has one");
     }
     let ended = once("/run/credentials/report.service");
     assert_eq!((ended.code, ended.err.lines().count()), (0, 1), "{ended:?}");
