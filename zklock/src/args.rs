@@ -273,12 +273,12 @@ Examples:
 
 const ONCE_HELP: &str = "\
 The key:
-  One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for the
-  date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
-  crontab, write a backslash before each %. In a systemd unit, write %% for each %, such as --key %%F: systemd
-  has meanings of its own for %Y, %m, %d, %H and %M, so each machine would get a key of its own, run the
-  command, and never run it again. zklock warns of a key that looks like that. Schedule the job at least a few minutes before or after the key
-  changes, because the clocks of the machines differ.
+  One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for
+  the date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
+  crontab, write a backslash before each %. In a systemd unit, write %% for each %, such as --key %%F:
+  systemd has meanings of its own for %Y, %m, %d, %H and %M, so each machine would get a key of its own,
+  run the command, and never run it again. zklock warns of a key that looks like that. Schedule the job at
+  least a few minutes before or after the key changes, because the clocks of the machines differ.
   By default, a key is done just before the command begins, even if the command then fails or, rarely, cannot
   begin (a missing interpreter, a signal). With --until-success, the key is done when the command has ended
   with code 0. Until then, the next call tries again, even if this machine fails. All calls for a key must
