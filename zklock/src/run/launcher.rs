@@ -48,22 +48,20 @@ pub(crate) fn launch() -> Option<u8> {
     let (supervisor, program) = (arguments.next()?, arguments.next()?);
     let Err(error) = wait_for_start(&supervisor) else {
         let arguments: Vec<OsString> = arguments.collect();
-        let mut error = become_command(Command::new(&program).args(&arguments));
+        let mut error = Command::new(&program).args(&arguments).envs(systemd::own_ids()).exec();
         if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
             // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
-            error = become_command(Command::new("/bin/sh").arg(path_of(&program)).args(&arguments));
+            error = Command::new("/bin/sh")
+                .arg(path_of(&program))
+                .args(&arguments)
+                .envs(systemd::own_ids())
+                .exec();
         }
         let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
         return Some(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
     };
     let _ = writeln!(io::stderr(), "zklock: {}: {error}", program.to_string_lossy());
     Some(SYSTEM)
-}
-
-/// Replaces this process by the command. Returns why that has failed.
-fn become_command(command: &mut Command) -> io::Error {
-    systemd::name_this_process(command);
-    command.exec()
 }
 
 /// The path of a program: a name without a slash is looked up in PATH.

@@ -27,9 +27,8 @@ pub(super) fn name_the_launcher(command: &mut Command) {
     }
 }
 
-/// Writes the id of this process, the launcher, into the variables of the command that it becomes.
-pub(super) fn name_this_process(command: &mut Command) {
-    for name in IDS.into_iter().filter(|name| env::var(name).is_ok_and(|id| id == OF_THE_LAUNCHER)) {
-        command.env(name, process::id().to_string());
-    }
+/// The variables that are to name this process, the launcher, once it has become the command.
+pub(super) fn own_ids() -> impl Iterator<Item = (&'static str, String)> {
+    let names = IDS.into_iter().filter(|name| env::var(name).is_ok_and(|id| id == OF_THE_LAUNCHER));
+    names.map(|name| (name, process::id().to_string()))
 }
