@@ -113,7 +113,10 @@ The command:
   The command runs in a separate process group. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
   SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ to that group. While zklock
   waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
-  zklock releases the lock when the command has ended.
+  zklock releases the lock when the command has ended. The exit code is then that of the command, even if a
+  signal ends the wait for the release.
+  Where LISTEN_PID, WATCHDOG_PID or SYSTEMD_EXEC_PID names zklock, it names the command instead. A systemd
+  service whose command reports READY=1 or a watchdog needs NotifyAccess=all.
   A 'zklock run' inside the command, for the same lock, would wait for itself, so it is refused. zklock
   detects this from ZKLOCK_PATH. It cannot do so if that variable is unset, or names another lock that was
   taken in between, or with --permits.
@@ -129,7 +132,9 @@ The wait:
   By default, zklock waits for the lock forever. It waits for a server for 10s or the session timeout,
   whichever is less, and then ends with exit code 69.
   --timeout replaces these limits with one for both waits together, so a restart of the servers need not end
-  the wait.
+  the wait. It holds within half a second even if the servers are silent.
+  A signal ends every wait for a silent server, also after the command, in two seconds at most. The request
+  may then stay in the queue until the servers end the session. zklock reports this if it finds out.
   If contact is lost for a session timeout while zklock is in the queue, it ends with exit code 69.
   To limit the run time of the command as well, use timeout(1): zklock run DIR -- timeout 1h COMMAND.
 
@@ -272,10 +277,12 @@ Examples:
 
 const ONCE_HELP: &str = "\
 The key:
-  One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for the
-  date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
-  crontab, write a backslash before each %. Schedule the job at least a few minutes before or after the key
-  changes, because the clocks of the machines differ.
+  One machine runs the command for a key. On the others, zklock exits at once. In the key, %F stands for
+  the date, and %Y, %m, %d, %H and %M for the parts of date and time, all in UTC. %% stands for %. In a
+  crontab, write a backslash before each %. In a systemd unit, write %% for each %, such as --key %%F:
+  systemd has meanings of its own for %Y, %m, %d, %H and %M, so each machine would get a key of its own,
+  run the command, and never run it again. zklock warns of a key that looks like that. Schedule the job at
+  least a few minutes before or after the key changes, because the clocks of the machines differ.
   By default, a key is done just before the command begins, even if the command then fails or, rarely, cannot
   begin (a missing interpreter, a signal). With --until-success, the key is done when the command has ended
   with code 0. Until then, the next call tries again, even if this machine fails. All calls for a key must

@@ -42,15 +42,6 @@ impl Contended {
             }
         })
     }
-
-    /// Ends a wait in [`acquire`](Contended::acquire).
-    pub(super) fn close(&self) {
-        match self {
-            Contended::Lock(lock) => lock.close(),
-            Contended::Shared(lock) => lock.close(),
-            Contended::Semaphore(semaphore) => semaphore.close(),
-        }
-    }
 }
 
 /// The guard under which a command runs.

@@ -19,6 +19,7 @@ use rustix::stdio::{dup2_stdin, stdin};
 
 use super::{terminal_stops, wire};
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
+use crate::run::systemd;
 
 /// The program name (`argv[0]`) by which this program knows that it is the launcher.
 const NAME: &str = "zklock: launcher";
@@ -69,10 +70,10 @@ pub(super) fn launch() -> Option<u8> {
 
 /// Returns only if that fails.
 fn become_command(program: &OsString, arguments: &[OsString]) -> io::Error {
-    let error = Command::new(program).args(arguments).exec();
+    let error = Command::new(program).args(arguments).envs(systemd::own_ids()).exec();
     if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
         // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
-        return Command::new("/bin/sh").arg(path_of(program)).args(arguments).exec();
+        return Command::new("/bin/sh").arg(path_of(program)).args(arguments).envs(systemd::own_ids()).exec();
     }
     error
 }

@@ -20,6 +20,9 @@
 //! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
 //! its parent only if the process has asked for that, and children do not inherit the request.
 //!
+//! **Waits for servers** may last long, so none is left to itself: a signal or `--timeout` closes the session, which
+//! ends them all. [`Signals`] decides when.
+//!
 //! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of
 //! the command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
 //! pipeline may read from the terminal, so this process waits until the command is stopped for using it. It takes the
@@ -52,19 +55,21 @@ mod others;
 #[cfg_attr(unix, path = "unix.rs")]
 #[cfg_attr(not(unix), path = "other.rs")]
 mod platform;
+mod signals;
 mod supervision;
+#[cfg(unix)]
+mod systemd;
 
 use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, after, bounded, never, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, select};
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::locks::Released;
 use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
 use zookeeper_recipes_lock::{
     CancelToken, ErrorReason, LockError, LockGuard, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
@@ -76,6 +81,7 @@ pub(crate) use self::once::once;
 use self::others::Others;
 #[cfg(unix)]
 pub(crate) use self::platform::{block_terminal_stops, launch};
+use self::signals::{MAX_WITHDRAWAL, Signals, close_unused};
 use self::supervision::{End, Ended, Supervision};
 use crate::args::{CommandArgs, RunArgs};
 use crate::connection::ConnectionArgs;
@@ -90,9 +96,6 @@ use crate::stderr::{self, complain};
 /// The variables that the command gets.
 const PATH: &str = "ZKLOCK_PATH";
 const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
-
-/// How long to wait for a cancelled wait to end.
-const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// How long a message may be delayed to read the queue.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
@@ -115,7 +118,15 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
     if let Some(warning) = short_timeout(connection, &session) {
         args.command.mention(|| warning);
     }
-    finish(&session, lock_and_run(&session, args, limit, &signals).map_err(explained))
+    let signals = Signals::attend(&session, signals, limit.moment()).map_err(system)?;
+    let outcome = match lock_and_run(&session, args, limit, &signals) {
+        Err(Failed::Lock(error)) if error.reason() == ErrorReason::Closed && signals.has_expired() => {
+            args.command.mention(|| refusal(&session, args, &signals));
+            Ok(NOT_ACQUIRED.into())
+        }
+        outcome => outcome,
+    };
+    finish(&session, &signals, &args.queue(), outcome.map_err(explained))
 }
 
 /// Checks the arguments and takes over the signals, before connecting.
@@ -141,9 +152,25 @@ fn short_timeout(connection: &ConnectionArgs, session: &Session) -> Option<Strin
 }
 
 /// Closes the session, so no request is left in the queue. Returns the exit code.
-fn finish(session: &Session, outcome: Result<End, Failure>) -> Result<u8, Failure> {
-    session.close();
-    let end = outcome?;
+fn finish(
+    session: &Session,
+    signals: &Signals,
+    dir: &str,
+    outcome: Result<End, Failure>,
+) -> Result<u8, Failure> {
+    let interruption = signals.interruption();
+    if signals.close(session) {
+        let time = show_duration(session.session_timeout());
+        complain(&format!(
+            "no server has answered in time, so the request may stay in {dir} until the servers end the session, in \
+             about {time}"
+        ));
+    }
+    let end = match (outcome, interruption) {
+        // The signal has closed the session, which is no failure.
+        (Err(_), Some(signal)) => return Ok(code_of_signal(signal)),
+        (outcome, _) => outcome?,
+    };
     if let Some(interrupt) = end.interrupt {
         stderr::flush();
         platform::end_as_interrupted(interrupt);
@@ -166,6 +193,13 @@ impl Limit {
             _ if args.attempt => Limit::Attempt,
             Some(Duration::ZERO) => Limit::Attempt,
             timeout => Limit::Wait(timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
+        }
+    }
+
+    fn moment(self) -> Option<Instant> {
+        match self {
+            Limit::Attempt => None,
+            Limit::Wait(end) => end,
         }
     }
 }
@@ -199,7 +233,7 @@ fn connect(
                 token.cancel();
                 // The session may have been opened just before.
                 if let Ok(Ok(session)) = outcome.recv_timeout(MAX_WITHDRAWAL) {
-                    session.close();
+                    close_unused(&session);
                 }
                 return Ok(Err(signal));
             },
@@ -207,12 +241,7 @@ fn connect(
     }
 }
 
-fn lock_and_run(
-    session: &Session,
-    args: &RunArgs,
-    limit: Limit,
-    signals: &Receiver<i32>,
-) -> Result<End, Failed> {
+fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit, signals: &Signals) -> Result<End, Failed> {
     if matches!(limit, Limit::Wait(_)) && is_held_outside(session, &args.dir) {
         let dir = &args.dir;
         let message = format!(
@@ -220,19 +249,20 @@ fn lock_and_run(
         );
         return Err(Failure::new(USAGE, message).into());
     }
-    let held = match acquire(session, args, limit, signals)? {
-        Acquisition::Acquired(held) => held,
-        Acquisition::Signal(signal) => return Ok(code_of_signal(signal).into()),
-        Acquisition::Taken => {
-            args.command.mention(|| refusal(session, args, signals));
-            return Ok(NOT_ACQUIRED.into());
-        }
+    let Some(held) = acquire(session, args, limit)? else {
+        args.command.mention(|| refusal(session, args, signals));
+        return Ok(NOT_ACQUIRED.into());
     };
     // Requests for permits have their own names, whatever the naming scheme.
     let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
     drop(others.as_ref().map(Others::look));
-    let Ended { end, lost, .. } =
-        supervise(session, held.guard(), held.fencing_token()?, &args.command, signals)?;
+    let fencing_token = held.fencing_token()?;
+    if !signals.begin() {
+        return Err(Failed::not_begun(&args.dir));
+    }
+    let ended = supervise(session, held.guard(), fencing_token, &args.command, signals.forwarded());
+    signals.settle();
+    let Ended { end, lost, .. } = ended?;
     if !lost && session.state() == SessionState::Connected {
         // Requests that joined while the command ran may have held the lock at the same time.
         let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
@@ -242,6 +272,15 @@ fn lock_and_run(
         return Ok(LOST.into());
     }
     let end = end.map_err(system)?;
+    let is_unanswered = match &unlocked {
+        Ok(released) => *released == Released::Pending,
+        // A signal has ended the wait.
+        Err(error) => error.reason() == ErrorReason::Closed,
+    };
+    if is_unanswered {
+        signals.leave_request();
+        return Ok(end);
+    }
     match unlocked {
         Ok(_) => Ok(end),
         // The lock was held until now. The server will delete the znode with the session.
@@ -290,6 +329,8 @@ fn supervise(
             // A 'zklock run' around this one may have set it.
             None => command.env_remove(FENCING_TOKEN),
         };
+        #[cfg(unix)]
+        systemd::name_the_launcher(command);
     };
     let grace = EndTimes::new(args.grace, session.session_timeout()).grace();
     let leash = (grace, args.until_all_end);
@@ -311,6 +352,11 @@ enum Failed {
 }
 
 impl Failed {
+    /// The command has not begun, because the program was already ending when the lock was acquired.
+    fn not_begun(dir: &str) -> Failed {
+        Failure::new(NOT_ACQUIRED, format!("{dir} was acquired too late")).into()
+    }
+
     /// Explains the error to a user whose command has not run.
     fn explain(self, connection: &ConnectionArgs, dir: &str) -> Failure {
         let error = match self {
@@ -346,77 +392,36 @@ impl From<Failure> for Failed {
     }
 }
 
-enum Acquisition {
-    Acquired(Held),
-    /// This signal ended the wait.
-    Signal(i32),
-    /// The lock was not acquired in time.
-    Taken,
-}
-
-/// Waits for the lock, or for a signal that ends the wait.
-fn acquire(
-    session: &Session,
-    args: &RunArgs,
-    limit: Limit,
-    signals: &Receiver<i32>,
-) -> Result<Acquisition, Failed> {
-    let lock = Arc::new(Contended::new(session, args)?);
-    let waited = Arc::clone(&lock);
-    let token = CancelToken::new();
+/// Waits for the lock. Returns `None` if it was not acquired in time.
+fn acquire(session: &Session, args: &RunArgs, limit: Limit) -> Result<Option<Held>, Failed> {
+    let lock = Contended::new(session, args)?;
     let wait = match limit {
         Limit::Attempt => None,
-        Limit::Wait(end) => Some(end.map_or_else(Wait::forever, Wait::from).cancelled_by(&token)),
+        Limit::Wait(end) => Some(end.map_or_else(Wait::forever, Wait::from)),
     };
-    let (sender, outcome) = bounded(1);
-    let waiting = thread::Builder::new().name("wait".to_owned()).spawn(move || {
-        let outcome: Result<Option<Held>, LockError> = waited.acquire(wait);
-        // Sending fails only if this process is ending.
-        drop(sender.send(outcome));
-    });
-    waiting.map_err(system)?;
-    let mention = Mention::new();
-    let mut silent = if args.command.quiet { never() } else { after(SILENT_WAIT) };
-    loop {
-        select! {
-            recv(outcome) -> outcome => return Ok(match outcome.map_err(|_| failed_thread())?? {
-                Some(held) => Acquisition::Acquired(held),
-                None => Acquisition::Taken,
-            }),
-            recv(silent) -> _ => {
-                mention.report_wait(session, &args.dir, &args.queue());
-                silent = never();
-            }
-            recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
-                // An attempt has no token, so the lock is closed as well.
-                token.cancel();
-                lock.close();
-                // The thread withdraws its request, or drops a lock that it has just acquired. During an outage, the
-                // end of the session does so.
-                drop(outcome.recv_timeout(MAX_WITHDRAWAL));
-                return Ok(Acquisition::Signal(signal));
-            },
-        }
-    }
+    let mention = (!args.command.quiet).then(|| Mention::of_wait(session, args));
+    let held = lock.acquire(wait);
+    drop(mention);
+    Ok(held?)
 }
 
-/// Reports who holds the lock during a wait. Dropping it at the end of the wait suppresses a late report.
+/// Reports who holds the lock during a long wait. Dropping it at the end of the wait suppresses a late report.
 struct Mention {
-    is_waiting: Arc<AtomicBool>,
+    _is_waiting: Sender<()>,
 }
 
 impl Mention {
-    fn new() -> Mention {
-        Mention { is_waiting: Arc::new(AtomicBool::new(true)) }
-    }
-
     /// Looks up the holder and reports it, on another thread.
-    fn report_wait(&self, session: &Session, dir: &str, queue: &str) {
-        let Ok(directory) = LockDirectory::new(session, queue) else { return };
-        let (dir, is_waiting) = (dir.to_owned(), Arc::clone(&self.is_waiting));
+    fn of_wait(session: &Session, args: &RunArgs) -> Mention {
+        let (is_waiting, end) = bounded(0);
+        let (directory, dir) = (LockDirectory::new(session, &args.queue()), args.dir.clone());
         let look = move || {
+            let Ok(directory) = directory else { return };
+            if end.recv_timeout(SILENT_WAIT) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
             let holder = directory.current_owner().ok().flatten();
-            if is_waiting.load(Ordering::SeqCst) {
+            if end.try_recv() == Err(TryRecvError::Empty) {
                 complain(&match holder {
                     Some(holder) => format!("waiting for {dir}, which is held: {}", queue::line(&holder)),
                     None => format!("waiting for {dir}"),
@@ -425,40 +430,43 @@ impl Mention {
         };
         // Without a thread, the wait is not reported.
         drop(thread::Builder::new().name("mention".to_owned()).spawn(look));
-    }
-}
-
-impl Drop for Mention {
-    fn drop(&mut self) {
-        self.is_waiting.store(false, Ordering::SeqCst);
+        Mention { _is_waiting: is_waiting }
     }
 }
 
 /// Returns a message that says that the lock was not acquired, and who holds it.
-fn refusal(session: &Session, args: &RunArgs, signals: &Receiver<i32>) -> String {
+fn refusal(session: &Session, args: &RunArgs, signals: &Signals) -> String {
     let dir = &args.dir;
     let (still, time) = match args.timeout {
         Some(timeout) if !timeout.is_zero() => ("still ", format!(" after {}", show_duration(timeout))),
         _ => ("", String::new()),
     };
-    match holder(session, &args.queue(), signals) {
-        Some(holder) => format!("{dir} is {still}held{time}: {}", queue::line(&holder)),
-        // The lock was released a moment ago, or contact is lost.
-        None => format!("{dir} was not acquired{time}"),
+    let not_acquired = format!("{dir} was not acquired{time}");
+    match holder(session, &args.queue()) {
+        Some(Ok(Some(holder))) => format!("{dir} is {still}held{time}: {}", queue::line(&holder)),
+        // The lock was released a moment ago, or the holder may not be looked up.
+        Some(Ok(None) | Err(_)) => not_acquired,
+        None => {
+            signals.leave_request();
+            not_acquired
+        }
     }
 }
 
-/// Looks up the holder, for [`MAX_LOOKUP`] at most. A signal ends the lookup.
-fn holder(session: &Session, dir: &str, signals: &Receiver<i32>) -> Option<LockInfo> {
+/// Looks up the holder. Returns `None` if no server answers for [`MAX_LOOKUP`], or until the session is closed.
+fn holder(session: &Session, dir: &str) -> Option<Result<Option<LockInfo>, LockError>> {
     let directory = LockDirectory::new(session, dir).ok()?;
     let (sender, holder) = bounded(1);
     let looking = thread::Builder::new().name("holder".to_owned());
     looking.spawn(move || sender.send(directory.current_owner())).ok()?;
-    select! {
-        recv(holder) -> holder => holder.ok()?.ok()?,
-        recv(signals) -> _ => None,
-        recv(after(MAX_LOOKUP)) -> _ => None,
-    }
+    let holder = holder.recv_timeout(MAX_LOOKUP).ok()?;
+    Some(holder).filter(|holder| !holder.as_ref().is_err_and(is_without_answer))
+}
+
+/// Returns whether a call has failed because no server has answered it.
+fn is_without_answer(error: &LockError) -> bool {
+    use ErrorReason::{Closed, ConnectionLoss, NoServer, SessionLost};
+    matches!(error.reason(), Closed | ConnectionLoss | NoServer | SessionLost)
 }
 
 /// Returns whether the server refused to delete the znode of a lock that was held until then.

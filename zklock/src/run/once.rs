@@ -1,21 +1,19 @@
 //! `zklock once`: runs a command on one of many machines.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::thread;
+use std::fs;
 use std::time::SystemTime;
 
-use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
 use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
+use super::signals::Signals;
 use super::supervision::{End, Ended};
 use super::{Failed, begin, code_of_signal, connect, finish, not_started, platform, supervise, system};
 use crate::args::OnceArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{ALREADY_DONE, Failure, LOST, NOT_ACQUIRED, USAGE};
 use crate::output::one_line;
-use crate::placeholders;
+use crate::placeholders::{self, Specifier};
 use crate::spans::show_time;
 use crate::stderr::complain;
 
@@ -24,6 +22,12 @@ const MAX_KEY: usize = 255;
 
 pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, Failure> {
     let key = key_of(args)?;
+    if let Some(specifier) = Specifier::in_key(&key, &machine_id()) {
+        complain(&format!(
+            "the key '{key}' has {}, which systemd puts in place of {}; in a unit, write %% for each % of --key",
+            specifier.meaning, specifier.name
+        ));
+    }
     // A command that cannot be started must neither use up the key nor hold its lock, not even for a moment: another
     // machine that comes in that moment would not run the command either.
     if let Some(program) = args.command.command.first() {
@@ -35,7 +39,9 @@ pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, F
         Ok(session) => session,
         Err(signal) => return Ok(code_of_signal(signal)),
     };
-    finish(&session, run_once(&session, args, &key, signals).map_err(explained))
+    let signals = Signals::attend(&session, signals, None).map_err(system)?;
+    let outcome = run_once(&session, args, &key, &signals).map_err(explained);
+    finish(&session, &signals, &format!("{}/{key}", args.dir), outcome)
 }
 
 /// Returns the key with its placeholders filled in.
@@ -49,20 +55,26 @@ fn key_of(args: &OnceArgs) -> Result<String, Failure> {
     }
 }
 
-fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32>) -> Result<End, Failed> {
+/// The id of this machine. Without systemd, there may be none.
+fn machine_id() -> String {
+    fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}
+
+fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: &Signals) -> Result<End, Failed> {
     let repeat = if args.until_success { Repeat::UntilSuccess } else { Repeat::Never };
     let mut options = LockOptions::new();
     if let Some(data) = &args.data {
         options = options.data(data.as_bytes());
     }
     let once = RunOnce::with_options(session, &args.dir, options, repeat)?;
-    let Signals { forwarded, progress } = Signals::forward(session.clone(), signals)?;
     let outcome = once.run(key, |guard: &LockGuard| {
-        if progress.is_decided.swap(true, Ordering::SeqCst) {
+        if !signals.begin() {
             return Err(Ok(Ended::without_the_lock()));
         }
         let token = guard.fencing_token().map_err(Failed::Lock);
-        let ended = token.and_then(|token| supervise(session, guard, Some(token), &args.command, &forwarded));
+        let ended = token
+            .and_then(|token| supervise(session, guard, Some(token), &args.command, signals.forwarded()));
+        signals.settle();
         let has_begun = ended.as_ref().is_ok_and(|ended| ended.has_begun);
         if repeat == Repeat::Never && !has_begun {
             unmark(key, guard);
@@ -72,9 +84,10 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             other => Err(other),
         }
     });
-    if let signal @ 1.. = progress.ending.load(Ordering::SeqCst) {
+    if let Some(signal) = signals.interruption() {
         return Ok(code_of_signal(signal).into());
     }
+    signals.settle();
     let end = match outcome? {
         RunOutcome::Ran(end) => end,
         RunOutcome::Failed(failed) => match failed? {
@@ -90,9 +103,8 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
             NOT_ACQUIRED.into()
         }
     };
-    progress.is_over.store(true, Ordering::SeqCst);
     // This may take long, and who ends the command does not want to wait. The next run does it.
-    if let Some(keep) = args.keep.filter(|_| !progress.is_to_end.load(Ordering::SeqCst)) {
+    if let Some(keep) = args.keep.filter(|_| !signals.is_to_end()) {
         if let Err(error) = once.reap(keep) {
             complain(&format!("old keys were not deleted: {error}"));
         }
@@ -106,61 +118,5 @@ fn unmark(key: &str, guard: &LockGuard) {
     let dir = guard.id().rsplit_once('/').map_or("", |(dir, _)| dir);
     if let Err(error) = guard.commit(|changes| changes.delete(&format!("{dir}/done"))) {
         complain(&format!("the command has not run, but '{key}' may count as done: {error}"));
-    }
-}
-
-/// The handling of signals. Before the command begins, a signal ends the program. After that, signals are forwarded to
-/// the command. Once the key is settled, a signal ends the program again.
-struct Signals {
-    forwarded: Receiver<i32>,
-    progress: Arc<Progress>,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// Set when the command begins, or by a signal that ends the program before that, whichever comes first.
-    is_decided: AtomicBool,
-    /// The signal that has ended the program before the command began, or 0.
-    ending: AtomicI32,
-    /// Set when a signal was forwarded that should end the command.
-    is_to_end: AtomicBool,
-    /// Set when the command has ended and its key is settled, or when it is clear that it does not run.
-    is_over: AtomicBool,
-}
-
-impl Signals {
-    fn forward(session: Session, signals: Receiver<i32>) -> Result<Signals, Failed> {
-        let (sender, forwarded) = unbounded();
-        let progress = Arc::<Progress>::default();
-        let seen = Arc::clone(&progress);
-        let forward = move || {
-            for signal in signals {
-                if seen.is_over.load(Ordering::SeqCst) {
-                    if platform::ends_wait(signal) {
-                        return session.close();
-                    }
-                    continue;
-                }
-                if !seen.is_decided.load(Ordering::SeqCst) {
-                    if !platform::ends_wait(signal) {
-                        continue;
-                    }
-                    if !seen.is_decided.swap(true, Ordering::SeqCst) {
-                        seen.ending.store(signal, Ordering::SeqCst);
-                        return session.close();
-                    }
-                }
-                // The command has begun.
-                let ends = platform::ends(signal);
-                seen.is_to_end.fetch_or(ends, Ordering::SeqCst);
-                let _ = sender.send(signal);
-                // If the key was settled in the meantime, nobody receives the signal.
-                if ends && seen.is_over.load(Ordering::SeqCst) {
-                    return session.close();
-                }
-            }
-        };
-        thread::Builder::new().name("forward".to_owned()).spawn(forward).map_err(system)?;
-        Ok(Signals { forwarded, progress })
     }
 }

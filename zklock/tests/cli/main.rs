@@ -21,6 +21,8 @@ mod once;
 mod program;
 mod removing;
 mod running;
+mod silence;
+mod systemd;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod usage;
