@@ -48,8 +48,7 @@ mod held;
 mod lease;
 mod once;
 mod others;
-#[cfg_attr(unix, path = "unix.rs")]
-#[cfg_attr(not(unix), path = "other.rs")]
+#[path = "unix.rs"]
 mod platform;
 mod supervision;
 
@@ -72,7 +71,6 @@ use zookeeper_recipes_lock::{
 use self::held::{Contended, Held};
 pub(crate) use self::once::once;
 use self::others::Others;
-#[cfg(unix)]
 pub(crate) use self::platform::{block_terminal_stops, launch};
 use self::supervision::{End, Ended, Supervision};
 use crate::args::{CommandArgs, RunArgs};
