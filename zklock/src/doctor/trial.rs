@@ -3,7 +3,7 @@
 //! Reading a queue shows neither that a request can be created nor that it can be deleted, so what a lock would do is
 //! sent as a transaction that the leader checks and refuses.
 
-use zookeeper_recipes_lock::client::{Acl, CreateMode, Stat};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, Stat, ZkError};
 use zookeeper_recipes_lock::data::{RecoverableZooKeeper, Transaction};
 use zookeeper_recipes_lock::{ErrorReason, LockError, Session};
 
@@ -13,29 +13,26 @@ use crate::failure::{CANNOT_CREATE, DENIED, code_of, describe};
 /// As long as the data of most requests, because a quota may limit bytes.
 const DATA: [u8; 32] = [b'x'; 32];
 
+/// How often a lock is tried while the directory comes and goes.
+const ATTEMPTS: u32 = 5;
+
 /// A directory with fewer sequence numbers left is worth a warning. With a hundred requests a second, they last for
 /// eleven days.
 const FEW_NUMBERS: i64 = 100_000_000;
 
 impl Findings {
-    /// Tries to create a request in this directory as a lock does, and to delete it again. A missing directory would be
-    /// created with its missing parents.
+    /// Tries to create a request in this directory as a lock does, and to delete it again.
     pub(super) fn try_lock(&mut self, session: &Session, zookeeper: &RecoverableZooKeeper, dir: &str) {
-        let (dir, request) = (dir.trim_end_matches('/'), format!("{PROBE}{:x}", session.id().unwrap_or(0)));
-        let request = format!("{dir}{request}");
-        let tried = missing(zookeeper, dir).map(|missing| {
-            let creation = missing.iter().rev().fold(Transaction::default(), |creation, path| {
-                creation.create_with(path, "", &Acl::open_unsafe(), CreateMode::Persistent)
-            });
-            let creation = creation.create_with(&request, DATA, &Acl::open_unsafe(), CreateMode::Ephemeral);
-            // The first transaction tells a refused creation from a refused deletion.
-            (creation.dry_run(session), creation.delete(&request).dry_run(session))
-        });
+        let dir = dir.trim_end_matches('/');
+        let mut tried = take_and_release(session, zookeeper, dir);
+        for _ in 1..ATTEMPTS {
+            if tried.as_ref().is_err_and(|(_, error)| is_outdated(error)) {
+                tried = take_and_release(session, zookeeper, dir);
+            }
+        }
         match tried {
-            Ok((Ok(()), Ok(()))) => self.checked.push("that a lock can be taken and released"),
-            Ok((Err(error), _)) => self.judge_refusal(dir, "taken", &error),
-            Ok((Ok(()), Err(error))) => self.judge_refusal(dir, "released", &error),
-            Err(error) => self.unchecked(&whether(dir, "taken"), &describe(&error)),
+            Ok(()) => self.checked.push("that a lock can be taken and released"),
+            Err((done, error)) => self.judge_refusal(dir, done, &error),
         }
     }
 
@@ -46,7 +43,7 @@ impl Findings {
         if is_answer || [DENIED, CANNOT_CREATE].contains(&code_of(error)) {
             self.warn(format!("no lock can be {done} in {dir}: {why}"));
         } else {
-            self.unchecked(&whether(dir, done), &why);
+            self.unchecked(&format!("whether a lock can be {done} in {dir}"), &why);
         }
     }
 
@@ -63,8 +60,27 @@ impl Findings {
     }
 }
 
-fn whether(dir: &str, done: &str) -> String {
-    format!("whether a lock can be {done} in {dir}")
+/// Has the servers check what a lock does. Returns what cannot be done, and why.
+fn take_and_release(
+    session: &Session,
+    zookeeper: &RecoverableZooKeeper,
+    dir: &str,
+) -> Result<(), (&'static str, LockError)> {
+    let (acl, request) = (Acl::open_unsafe(), format!("{dir}{PROBE}{:x}", session.id().unwrap_or(0)));
+    let not_taken = |error| ("taken", error);
+    let mut creation = Transaction::default();
+    for path in missing(zookeeper, dir).map_err(not_taken)?.into_iter().rev() {
+        creation = creation.create_with(path, "", &acl, CreateMode::Persistent);
+    }
+    creation = creation.create_with(&request, DATA, &acl, CreateMode::Ephemeral);
+    // One transaction alone would not tell a refused creation from a refused deletion.
+    creation.dry_run(session).map_err(not_taken)?;
+    creation.delete(&request).dry_run(session).map_err(|error| ("released", error))
+}
+
+/// Returns whether somebody may just have created or deleted the directory, as busy locks do.
+fn is_outdated(error: &LockError) -> bool {
+    matches!(error.reason(), ErrorReason::Server(ZkError::NodeExists | ZkError::NoNode))
 }
 
 /// Returns the znodes that a lock would create to have its directory, the last one first.
@@ -99,7 +115,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use zookeeper_recipes_lock::client::{Permissions, ZkError};
+    use zookeeper_recipes_lock::client::Permissions;
     use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedZooKeeper};
 
     fn tried(zookeeper: &SimulatedZooKeeper, dir: &str) -> Findings {
@@ -151,7 +167,7 @@ mod tests {
         let client = zookeeper.connect(Duration::from_secs(30));
         let session = Session::from_client(client.clone()).unwrap();
         for _ in 0..10 {
-            client.fail_next(SimOperation::Exists, Effect::Before, ZkError::Throttled);
+            client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
         }
         let mut findings = Findings::default();
         let zookeeper = RecoverableZooKeeper::new(&session, super::super::retry());
@@ -160,6 +176,20 @@ mod tests {
         assert!(
             findings.warnings[0].starts_with("not checked: whether a lock can be taken in /locks, because ")
         );
+    }
+
+    #[test]
+    fn directory_that_comes_and_goes_is_no_warning() {
+        let zookeeper = SimulatedZooKeeper::new();
+        let client = zookeeper.connect(Duration::from_secs(30));
+        let session = Session::from_client(client.clone()).unwrap();
+        for error in [ZkError::NoNode, ZkError::NodeExists] {
+            client.fail_next(SimOperation::Transact, Effect::Before, error);
+        }
+        let mut findings = Findings::default();
+        let zookeeper = RecoverableZooKeeper::new(&session, super::super::retry());
+        findings.try_lock(&session, &zookeeper, "/locks");
+        assert!(findings.warnings.is_empty() && findings.checked.len() == 1, "{findings:?}");
     }
 
     #[test]
