@@ -60,8 +60,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// ```
 ///
 /// # At the end of the process
-/// [`stop`](Candidate::stop) does not stop the closure, and [`Session::close`](crate::Session::close) does not wait for it:
-/// the next leader would begin while the closure still works. So close the session only after
+/// [`stop`](Candidate::stop) does not stop the closure, and [`Session::close`](crate::Session::close) does not wait for
+/// it: the next leader would begin while the closure still works. So close the session only after
 /// [`wait`](Candidate::wait) has returned `true`. Otherwise leave the session open. The process then leads until it
 /// exits, which ends the closure, and another candidate leads when the session has timed out.
 ///

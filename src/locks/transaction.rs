@@ -101,14 +101,14 @@ impl Transaction {
 
     /// Asks the servers whether the transaction would take effect now, without making its changes.
     ///
-    /// Use this to find out about missing permissions, znodes or quota before the changes are needed. No lock is needed.
-    /// Begin with [`Transaction::default`].
+    /// Use this to find out about missing permissions, znodes or quota before the changes are needed. Begin with
+    /// [`Transaction::default`]. No lock is needed.
     ///
-    /// The call sends the transaction with a check that always fails after it. So the leader checks each change after those
-    /// before it, and refuses them all: nothing is created, no sequence number is used, and no watch fires. The call blocks
-    /// until it is answered or contact is lost. It can be repeated at will.
+    /// The call adds a check that always fails to the end of the transaction. So the leader checks each change, and then
+    /// refuses them all: nothing is created, no sequence number is used, and no watch fires. The call blocks until it is
+    /// answered or contact is lost. It may be repeated.
     ///
-    /// The servers check quotas as if each creation were the only one.
+    /// The servers check a quota as if each creation were the only one.
     ///
     /// ```no_run
     /// # use zookeeper_recipes_lock::{LockError, Session};
@@ -121,8 +121,9 @@ impl Transaction {
     ///
     /// # Errors
     /// The error of the first change that would fail, such as [`AccessDenied`](crate::ErrorReason::AccessDenied),
-    /// [`Refused`](crate::ErrorReason::Refused) if a quota is used up, or [`Server`](crate::ErrorReason::Server) with the
-    /// server's answer. Otherwise as for [`LockGuard::commit`](crate::LockGuard::commit), but for those about a lock.
+    /// [`Refused`](crate::ErrorReason::Refused) if a quota is used up, or [`Server`](crate::ErrorReason::Server) with
+    /// the server's answer. All others are those of [`LockGuard::commit`](crate::LockGuard::commit) that are not about a
+    /// lock.
     pub fn dry_run(&self, session: &Session) -> Result<()> {
         self.validate(None)?;
         let first = self.operations.first().ok_or_else(|| invalid(EMPTY))?;
