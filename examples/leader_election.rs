@@ -111,7 +111,12 @@ impl Node {
         }
         self.say("stopping");
         candidate.stop();
-        candidate.wait(Wait::timeout(GOODBYE));
+        if !candidate.wait(Wait::timeout(GOODBYE)) {
+            // To close the session now would let another node lead beside the closure. The closure ends with this process.
+            return Err(
+                "the leader did not end in time; another node leads when the session has timed out".into()
+            );
+        }
         session.close();
         let Some(error) = candidate.error() else { return Ok(ExitCode::SUCCESS) };
         complain(error);

@@ -318,7 +318,7 @@ fn logger_may_call_the_crate() {
         drop(reacting);
         eventually("the session is connected", || sessions[0].state() == SessionState::Connected);
         things.candidate.stop();
-        things.candidate.wait(Wait::timeout(LONG));
+        assert!(things.candidate.wait(Wait::timeout(LONG)));
     });
 }
 
@@ -733,7 +733,7 @@ fn call_everything(server: &SimulatedZooKeeper, number: usize) {
     let candidate = Candidate::keep_leading(blocking("election")).unwrap();
     eventually("the candidate leads", || candidate.is_leader());
     candidate.stop();
-    candidate.wait(Wait::timeout(LONG));
+    assert!(candidate.wait(Wait::timeout(LONG)));
 
     let guard = blocking("last").lock().unwrap();
     client.disconnect();

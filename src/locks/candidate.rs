@@ -51,12 +51,19 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 ///     Ok(())
 /// })?;
 ///
-/// // At the end of the process:
+/// // At the end of the process. Closing the session lets another candidate lead, so the closure must have ended.
 /// candidate.stop();
-/// candidate.wait(Duration::from_secs(5));
-/// session.close();
+/// if candidate.wait(Duration::from_secs(5)) {
+///     session.close();
+/// }
 /// # Ok::<(), zookeeper_recipes_lock::LockError>(())
 /// ```
+///
+/// # At the end of the process
+/// [`stop`](Candidate::stop) does not stop the closure, and [`Session::close`](crate::Session::close) does not wait for
+/// it: the next leader would begin while the closure still works. So close the session only after
+/// [`wait`](Candidate::wait) has returned `true`. Otherwise leave the session open. The process then leads until it
+/// exits, which ends the closure, and another candidate leads when the session has timed out.
 ///
 /// # When the closure returns
 /// - After `Ok`, the candidate stands again.
@@ -248,10 +255,13 @@ impl Candidate {
 
     /// Blocks until the candidate has ended; returns `false` if the wait ends first.
     ///
+    /// If it returns `false`, the closure may still be working, so do not [close](crate::Session::close) the session.
+    ///
     /// After a [`stop`](Candidate::stop), a leader ends once its closure has returned and its znode is deleted. During
     /// an outage, or while the servers throttle, it does not wait for the deletion. A waiting candidate ends
     /// immediately, and its znode is deleted in the background. A candidate also ends after an
     /// [error](Candidate::error), which is logged. In a forked child, the call returns `false` immediately.
+    #[must_use = "if the wait has ended first, the closure may still be working, and the session must stay open"]
     pub fn wait(&self, wait: impl Into<Wait>) -> bool {
         self.process.is_current() && wait.into().wait_for(&*self.runtime, &[&self.ended.0]) == Waited::Set
     }

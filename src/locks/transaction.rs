@@ -7,11 +7,17 @@ use crate::error::{Checked, LockError, Operation, Result, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::revocation::is_requested;
 use crate::request::Request;
+use crate::session::Session;
+
+const EMPTY: &str = "it is empty";
+
+/// Two checks that cannot both succeed, because no znode has two versions.
+const REFUSAL: [i32; 2] = [i32::MIN, i32::MIN + 1];
 
 /// Changes to znodes that take effect together or not at all.
 ///
 /// [`LockGuard::commit`](crate::LockGuard::commit) passes an empty transaction to a closure, which adds the
-/// changes and returns the transaction.
+/// changes and returns the transaction. [`dry_run`](Transaction::dry_run) only asks whether they would take effect.
 ///
 /// ```no_run
 /// # use zookeeper_recipes_lock::{LockError, LockGuard};
@@ -93,21 +99,67 @@ impl Transaction {
         self
     }
 
+    /// Asks the servers whether the transaction would take effect now, without making its changes.
+    ///
+    /// Use this to find out about missing permissions, znodes or quota before the changes are needed. Begin with
+    /// [`Transaction::default`]. No lock is needed.
+    ///
+    /// The call adds a check that always fails to the end of the transaction. So the leader checks each change, and then
+    /// refuses them all: nothing is created, no sequence number is used, and no watch fires. The call blocks until it is
+    /// answered or contact is lost. It may be repeated.
+    ///
+    /// The servers check a quota as if each creation were the only one.
+    ///
+    /// ```no_run
+    /// # use zookeeper_recipes_lock::{LockError, Session};
+    /// use zookeeper_recipes_lock::data::Transaction;
+    ///
+    /// # fn may_lock(session: &Session) -> Result<(), LockError> {
+    /// Transaction::default().create("/locks/a", "").delete("/locks/a").dry_run(session)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the first change that would fail, such as [`AccessDenied`](crate::ErrorReason::AccessDenied),
+    /// [`Refused`](crate::ErrorReason::Refused) if a quota is used up, or [`Server`](crate::ErrorReason::Server) with
+    /// the server's answer. All others are those of [`LockGuard::commit`](crate::LockGuard::commit) that are not about a
+    /// lock.
+    pub fn dry_run(&self, session: &Session) -> Result<()> {
+        self.validate(None)?;
+        let first = self.operations.first().ok_or_else(|| invalid(EMPTY))?;
+        let (operation, path) = (operation_of(first), first.path());
+        session.check_process(operation, path)?;
+        let refusal = REFUSAL.map(|version| Op::Check { path: "/".to_owned(), version: Some(version) });
+        let operations = [&*self.operations, &refusal].concat();
+        let core = session.core();
+        match core.ask(Call::multi(&*operations)) {
+            Ok(Transacted::Failed { position, error }) => match self.operations.get(position) {
+                Some(failed) => Err(LockError::client(operation_of(failed), failed.path(), error)),
+                // All changes have passed.
+                None => Ok(()),
+            },
+            // Cannot happen, as `REFUSAL` says.
+            Ok(Transacted::Committed(_)) => Ok(()),
+            Err(error) => Err(core.failure(operation, path, error)),
+        }
+    }
+
     fn then(mut self, operation: Op) -> Transaction {
         self.operations.push(operation);
         self
     }
 
-    fn validate(&self, own: &ZNodePath) -> Result<()> {
+    /// Checks the transaction. `own` is the znode of the lock, if there is one.
+    fn validate(&self, own: Option<&ZNodePath>) -> Result<()> {
         if self.operations.is_empty() {
-            return Err(invalid("it is empty"));
+            return Err(invalid(EMPTY));
         }
         if let Some(rule) = self.broken_rule {
             return Err(invalid(rule));
         }
         for operation in &self.operations {
             let path = ZNodePath::parse(operation.path())?;
-            if path == *own {
+            if Some(&path) == own {
                 return Err(invalid("it names the lock's own znode; to delete that znode, unlock"));
             }
         }
@@ -126,7 +178,7 @@ pub(crate) fn commit(
     is_owner: bool,
     transaction: Transaction,
 ) -> Result<Vec<OpOutcome>> {
-    transaction.validate(znode)?;
+    transaction.validate(Some(znode))?;
     request.check_process(Operation::COMMIT)?;
     if !is_owner {
         return Err(request.not_owner(Operation::COMMIT));

@@ -340,6 +340,9 @@ impl Session {
     /// Then waits until the logger has written the lines about the session, for at most 100 ms. They may give the reason
     /// for which the process is about to exit.
     ///
+    /// Does not wait for work under a lock, and the next owner may begin at once. So first let all of it end: join the
+    /// threads that hold guards, and [wait](crate::Candidate::wait) for each stopped candidate.
+    ///
     /// Call this, or unlock all guards, before the process exits. Dropping guards and handles does not wait for the
     /// server, and a znode that is left behind blocks others until the session times out.
     pub fn close(&self) {

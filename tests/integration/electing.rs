@@ -142,7 +142,7 @@ fn killed_leader_is_succeeded() {
         let (candidate, messages) = start_candidate(&connect(&connect_string, SHORT), &dir);
         await_leading(&messages);
         ChildTest::send("leading");
-        candidate.wait(Wait::forever());
+        assert!(candidate.wait(Wait::forever()));
         return;
     }
 

@@ -13,6 +13,7 @@
     reason = "in a test kit, a panic with a clear message is the error report"
 )]
 
+pub mod counter;
 pub mod ensemble;
 pub mod leaks;
 pub mod net;

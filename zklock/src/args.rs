@@ -80,7 +80,7 @@ Exit codes:
    65  the path is not a lock directory, or the holder cannot be asked to release the lock
    66  the directory does not exist
    69  no server can be reached, contact was lost, or the servers report another error
-   70  the system cannot provide a thread or another resource
+   70  the system cannot provide a thread or another resource; run, once: it is not a Unix system
    73  a znode cannot be created (the chroot does not exist, a quota is exceeded), or requests are throttled
    74  the output cannot be written
    75  run: the lock was not acquired (--try, --timeout); once: in progress elsewhere
@@ -170,6 +170,10 @@ What is ended:
   forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal or are outside the
   process group continue.
 
+Windows:
+  zklock refuses to run a command where it cannot end the command and all that descends from it before
+  another client gets the lock. That takes a Unix system.
+
 A lock shared with another library:
   zklock run --naming kazoo /locks/report -- make report
 
@@ -185,7 +189,7 @@ Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string or path, or a 'zklock run' around this one holds the same lock
    69  no server can be reached, or contact was lost before the command ran
-   70  the system cannot provide a thread or another resource
+   70  the system cannot provide a thread or another resource, or is not a Unix system
    73  the request for the lock cannot be created
    75  the lock was not acquired (--try, --timeout)
    76  the lock was lost, or about to be, before the command started or while it ran; or another client
@@ -294,7 +298,7 @@ Exit codes:
    64  wrong usage, connect string, path or key
    69  no server can be reached, or contact was lost before the command ran (the key may be marked: then the
        next call ends with 79) or, with --until-success, before the key was marked
-   70  the system cannot provide a thread or another resource
+   70  the system cannot provide a thread or another resource, or is not a Unix system
    73  the key cannot be created
    75  in progress elsewhere
    76  the lock was lost, or about to be, before the command started or while it ran
@@ -518,14 +522,19 @@ Examples:
     after_long_help = "\
 Connects to every address of every server, and waits at most 3s for each connection. Opens a session there,
 and then a second one beside it, within 12s. Reads version, mode and tick with the four letter words 'srvr'
-and 'conf', if the server allows them and TLS is not used. If permitted, creates a temporary znode
-/zklock-doctor-…, which shows the clock of the servers. If several addresses serve, opens another session at
-each, and asks for that znode: only servers of one ensemble know it. With a directory, also compares the queue
-that each server shows. The output lists what was checked, and what was not.
+and 'conf', if the server allows them and TLS is not used. Creates a temporary znode /zklock-doctor-…, which
+shows the clock of the servers. If several addresses serve, opens another session at each, and asks for that
+znode: only servers of one ensemble know it.
+With a directory, also tries to create a request there and to delete it again, as a lock does. The servers
+check both and refuse them together, so nothing is left. If the directory is missing, the trial creates it and
+its missing parents, too. Compares the queue that each server shows. Checks that the directory has sequence
+numbers left.
+The output lists what was checked. What could not be checked is a warning. Only what servers never show is no
+warning: jute.maxbuffer, their release with TLS, and the tick over a long distance.
 
 Exit codes:
     0  all is well
-    1  there are warnings
+    1  there are warnings, or something could not be checked
    64  wrong usage, connect string or path
    69  no server can be reached, contact was lost, or the servers report another error
    70  the system cannot provide a thread or another resource
@@ -536,7 +545,7 @@ Exit codes:
   141  the reader of the output has gone"
 )]
 pub(crate) struct DoctorArgs {
-    /// The directory of a lock, to check its queue
+    /// The directory of a lock, to check its queue and to try what a lock does there
     pub(crate) dir: Option<String>,
     /// Prints JSON, one object
     #[arg(long)]

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+// `run` and `once` refuse there, so nothing uses what is made for them.
+#![cfg_attr(not(unix), allow(dead_code))]
 #![warn(missing_debug_implementations, rust_2018_idioms, clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
@@ -19,6 +21,7 @@ mod placeholders;
 mod queue;
 mod reap;
 mod revoke;
+#[cfg_attr(not(unix), path = "run/other.rs")]
 mod run;
 mod sasl;
 mod spans;

@@ -54,6 +54,37 @@ fn stopped_candidate_steps_down_and_ends_without_an_error() {
     assert!(server.children("/election").is_empty());
 }
 
+/// The docs show this end of a process, whose closure takes longer than the process waits.
+#[test]
+fn nobody_else_leads_while_the_closure_works_unless_the_session_is_closed() {
+    for is_closed in [false, true] {
+        let server = SimulatedZooKeeper::new();
+        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let election = BlockingWriteLock::new(&session, "/election").unwrap();
+        let ((working, works), (ending, ends)) = (unbounded(), unbounded::<()>());
+        let candidate = Candidate::start(election, move |leadership| {
+            while leadership.wait(LONG) {}
+            working.send(()).unwrap();
+            let _ = ends.recv();
+            Ok(())
+        });
+        let candidate = candidate.unwrap();
+        assert!(candidate.wait_until_leader(deadline()).is_some());
+        let other = Session::from_client(server.connect(LONG)).unwrap();
+        let heir = Candidate::keep_leading(BlockingWriteLock::new(&other, "/election").unwrap()).unwrap();
+        candidate.stop();
+        assert!(!candidate.wait(Duration::from_millis(10)));
+        next(&works);
+        if is_closed {
+            session.close();
+        }
+        drop((candidate, session));
+        assert_eq!(heir.wait_until_leader(Duration::from_millis(100)).is_some(), is_closed);
+        drop(ending);
+        assert!(heir.wait_until_leader(deadline()).is_some());
+    }
+}
+
 #[test]
 fn candidate_without_a_closure_leads_until_it_is_stopped() {
     let server = SimulatedZooKeeper::new();

@@ -309,3 +309,52 @@ fn cohort_guard_commits_only_during_its_turn() {
     assert_eq!(error.reason(), ErrorReason::NotOwner, "{error:?}");
     assert_eq!(report(&zookeeper), "new");
 }
+
+#[test]
+fn dry_run_finds_what_would_fail_and_leaves_nothing() {
+    let (zookeeper, client, session) = connected();
+    zookeeper.create("/queue", b"");
+    let before = zookeeper.stat("/queue").unwrap();
+    let made = |acl: &[Acl], mode| Transaction::default().create_with("/queue/a", "data", acl, mode);
+    for mode in [CreateMode::Ephemeral, CreateMode::EphemeralSequential, CreateMode::Persistent] {
+        made(&Acl::open_unsafe(), mode).dry_run(&session).unwrap();
+    }
+    made(&Acl::open_unsafe(), CreateMode::Ephemeral).delete("/queue/a").dry_run(&session).unwrap();
+    Transaction::default().create("/b", "").create("/b/c", "").dry_run(&session).unwrap();
+    assert_eq!(zookeeper.stat("/queue").unwrap(), before, "not even the counter has changed");
+    assert!(zookeeper.children("/queue").is_empty() && !zookeeper.exists("/b"));
+
+    let refusal = |changes: Transaction| changes.dry_run(&session).unwrap_err().to_string();
+    let refused = refusal(Transaction::default().create("/b", "").create("/missing/c", ""));
+    assert!(refused.contains("create '/missing/c'") && refused.contains("does not exist"), "{refused}");
+    let refused = refusal(Transaction::default().set_data("/report", "new").if_version(7));
+    assert!(refused.contains("set the data of '/report'"), "{refused}");
+    assert!(refusal(Transaction::default()).contains("it is empty"));
+    assert_eq!(report(&zookeeper), "old");
+
+    client.disconnect();
+    let error = Transaction::default().delete("/report").dry_run(&session).unwrap_err();
+    assert!(error.is_connection_loss(), "{error}");
+    session.close();
+    let error = Transaction::default().delete("/report").dry_run(&session).unwrap_err();
+    assert_eq!(error.reason(), ErrorReason::Closed, "{error}");
+}
+
+#[test]
+fn dry_run_tells_a_denied_create_from_a_denied_delete() {
+    let (zookeeper, _client, session) = connected();
+    let (create, delete) = (Permissions::CREATE, Permissions::DELETE);
+    for (dir, missing, granted) in [("/no-create", create, delete), ("/no-delete", delete, create)] {
+        zookeeper.create(dir, b"");
+        zookeeper.set_acl(dir, &[Acl::new(granted, "world", "anyone")]);
+        let path = format!("{dir}/a");
+        let creation = Transaction::default().create(&path, "");
+        let (created, deleted) =
+            (creation.dry_run(&session), creation.clone().delete(&path).dry_run(&session));
+        assert_eq!(created.is_err(), missing == create, "{created:?}");
+        let error = deleted.unwrap_err();
+        assert_eq!(error.reason(), ErrorReason::AccessDenied);
+        let named = if missing == create { "CREATE" } else { "DELETE" };
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}

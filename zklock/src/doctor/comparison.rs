@@ -15,10 +15,10 @@ use crate::failure::describe;
 type Answer = Result<bool, String>;
 
 impl Findings {
-    /// Notes why the servers could not be compared.
-    pub(super) fn note_uncompared(&mut self, probes: &[Probe], why: &str) {
+    /// Warns why the servers could not be compared.
+    pub(super) fn warn_uncompared(&mut self, probes: &[Probe], why: &str) {
         if needs_comparison(probes) {
-            self.notes.push(format!("not checked: whether the servers are one ensemble, because {why}"));
+            self.unchecked("whether the servers are one ensemble", why);
         }
     }
 
@@ -56,9 +56,7 @@ impl Findings {
                 )),
                 Err(why) => {
                     is_complete = false;
-                    self.notes.push(format!(
-                        "not checked: whether {name} is in one ensemble with {creator}, because {why}"
-                    ));
+                    self.unchecked(&format!("whether {name} is in one ensemble with {creator}"), &why);
                 }
             }
         }
@@ -154,14 +152,14 @@ mod tests {
         assert!(findings.warnings[0].starts_with("zk2 does not know a znode that was created through zk1"));
 
         let findings = judged([Ok(true), Err("no session".to_owned())], Ok(true));
-        assert_eq!((findings.checked.len(), findings.warnings.len()), (0, 0));
-        let note = "not checked: whether zk2 is in one ensemble with zk1, because no session";
-        assert_eq!(findings.notes, [note]);
+        assert!(findings.checked.is_empty() && findings.notes.is_empty(), "{findings:?}");
+        let warning = "not checked: whether zk2 is in one ensemble with zk1, because no session";
+        assert_eq!(findings.warnings, [warning]);
 
         // If the znode has not lasted, its absence shows nothing.
         for own_answer in [Ok(false), Err("session lost".to_owned())] {
             let findings = judged([Ok(false), Ok(false)], own_answer);
-            assert_eq!((findings.checked.len(), findings.notes.len(), findings.warnings.len()), (0, 2, 0));
+            assert_eq!((findings.checked.len(), findings.notes.len(), findings.warnings.len()), (0, 0, 2));
         }
     }
 }

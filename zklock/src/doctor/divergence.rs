@@ -57,7 +57,7 @@ impl Findings {
             let session = session.map_err(|failure| failure.message);
             match session.and_then(|session| View::read(server.clone(), session, &whole_dir)) {
                 Ok(view) => views.push(view),
-                Err(why) => self.notes.push(not_compared(&server, &why)),
+                Err(why) => self.unchecked(&same_queue(&server), &why),
             }
         }
         self.judge_queues(&views);
@@ -71,7 +71,7 @@ impl Findings {
             let contradiction = |shown| contradiction(shows, lacks, shown).transpose();
             match shows.queue.difference(&lacks.queue).find_map(contradiction) {
                 Some(Ok((server, what))) => drop(diverged.entry(server).or_insert(what)),
-                Some(Err(error)) => self.notes.push(not_compared(&lacks.server, &describe(&error))),
+                Some(Err(error)) => self.unchecked(&same_queue(&lacks.server), &describe(&error)),
                 None => {}
             }
         }
@@ -90,9 +90,7 @@ impl Findings {
         match is_shown_in_vain(session, first) {
             Ok(true) => self.warn_of_divergence(&server, &still_shows(&first.path)),
             Ok(false) => {}
-            Err(error) => {
-                self.notes.push(format!("not checked: the first request, because {}", describe(&error)))
-            }
+            Err(error) => self.unchecked("the first request", &describe(&error)),
         }
     }
 
@@ -113,8 +111,8 @@ impl View {
     }
 }
 
-fn not_compared(server: &str, why: &str) -> String {
-    format!("not checked: whether {server} shows the same queue as the others, because {why}")
+fn same_queue(server: &str) -> String {
+    format!("whether {server} shows the same queue as the others")
 }
 
 /// Looks again for a znode that one of two servers has shown. Returns the server that has diverged, and how. Returns

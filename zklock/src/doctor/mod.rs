@@ -6,6 +6,7 @@ mod ensemble;
 mod four_letter;
 mod identity;
 mod probe;
+mod trial;
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -34,6 +35,9 @@ const PROBE: &str = "/zklock-doctor-";
 /// No four letter word shows this property of the JVM. Only the admin server does.
 const NOT_SHOWN: &str = "not checked: jute.maxbuffer, which servers do not show to clients; if it is set, set \
      SessionBuilder::jute_max_buffer to the smallest value of all servers";
+
+/// The name of a check.
+const CLOCK_OF_SERVERS: &str = "the clock of the servers";
 
 /// With more children, each listing takes a client a while.
 const MANY_CHILDREN: i32 = 100_000;
@@ -136,6 +140,11 @@ impl Findings {
         self.warnings.push(warning);
     }
 
+    /// Warns that something could not be checked.
+    fn unchecked(&mut self, what: &str, why: &str) {
+        self.warn(format!("not checked: {what}, because {why}"));
+    }
+
     fn check_servers(&mut self, connection: &ConnectionArgs, probes: &[Probe]) {
         for probe in probes {
             let name = probe.target.name();
@@ -227,12 +236,16 @@ impl Findings {
             self.warn(format!(
                 "the chroot {chroot} does not exist, so no lock can be taken: create it (--create-chroot)"
             ));
-            self.note_uncompared(probes, "the chroot does not exist");
+            self.warn_uncompared(probes, "the chroot does not exist");
             return Ok(());
         }
         self.check_znode(session, connection, probes);
         let Some(dir) = dir else { return Ok(()) };
+        self.try_lock(session, &zookeeper, dir);
         let stat = zookeeper.exists(dir)?;
+        if let Some(stat) = &stat {
+            self.check_counter(dir, stat);
+        }
         let children = stat.map_or(0, |stat| stat.num_children);
         if children >= MANY_CHILDREN {
             self.warn(format!(
@@ -289,16 +302,12 @@ impl Findings {
                      localSessionsUpgradingEnabled=true"
                         .to_owned(),
                 );
-                return self.note_uncompared(probes, "a local session cannot create a temporary znode");
+                return self.warn_uncompared(probes, "a local session cannot create a temporary znode");
             }
             Err(error) => {
                 let why = format!("no znode can be created: {}", describe(&error));
-                if error.reason() == ErrorReason::Refused {
-                    // A quota, or a server under load, refuses the requests of locks, too.
-                    self.warn(why.clone());
-                }
-                self.notes.push(format!("not checked: the clock of the servers, because {why}"));
-                return self.note_uncompared(probes, &why);
+                self.unchecked(CLOCK_OF_SERVERS, &why);
+                return self.warn_uncompared(probes, &why);
             }
         };
         self.checked.push("sessions may own znodes");
@@ -312,16 +321,14 @@ impl Findings {
                 let made = SystemTime::UNIX_EPOCH + Duration::from_millis(made);
                 self.check_clock_of_servers(before, made, after);
             }
-            None => self
-                .notes
-                .push("not checked: the clock of the servers, because no znode can be read".to_owned()),
+            None => self.unchecked(CLOCK_OF_SERVERS, "no znode can be read"),
         }
     }
 
     /// Checks the time at which the servers say that they created a znode. `before` and `after` are times on the clock
     /// of this machine, just before and after the creation.
     fn check_clock_of_servers(&mut self, before: SystemTime, made: SystemTime, after: SystemTime) {
-        self.checked.push("the clock of the servers");
+        self.checked.push(CLOCK_OF_SERVERS);
         let ahead = made.duration_since(after).or_else(|_| before.duration_since(made)).unwrap_or_default();
         if ahead > MAX_CLOCK_DIFFERENCE {
             self.warn(format!(
@@ -389,15 +396,17 @@ mod tests {
     }
 
     #[test]
-    fn quota_that_is_used_up_is_a_warning_and_a_denied_create_is_none() {
-        for (refusal, warnings) in [(ZkError::QuotaExceeded, 1), (ZkError::NoAuth, 0)] {
+    fn clock_that_could_not_be_checked_is_a_warning() {
+        for refusal in [ZkError::QuotaExceeded, ZkError::NoAuth] {
             let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
             let session = Session::from_client(client.clone()).unwrap();
             (0..10).for_each(|_| client.fail_next(SimOperation::Create, Effect::Before, refusal));
             let mut findings = Findings::default();
             let Cli { connection, .. } = Cli::try_parse_from(["zklock", "doctor"]).unwrap();
             findings.check_znode(&session, &connection, &[]);
-            assert_eq!((findings.warnings.len(), findings.notes.len()), (warnings, 1), "{findings:?}");
+            assert_eq!((findings.warnings.len(), findings.notes.len()), (1, 0), "{findings:?}");
+            let expected = "not checked: the clock of the servers, because no znode can be created: ";
+            assert!(findings.warnings[0].starts_with(expected), "{findings:?}");
         }
     }
 }

@@ -52,8 +52,7 @@ mod lease;
 mod leash;
 mod once;
 mod others;
-#[cfg_attr(unix, path = "unix.rs")]
-#[cfg_attr(not(unix), path = "other.rs")]
+#[path = "unix.rs"]
 mod platform;
 mod signals;
 mod supervision;
@@ -79,7 +78,6 @@ use self::held::{Contended, Held};
 use self::lease::EndTimes;
 pub(crate) use self::once::once;
 use self::others::Others;
-#[cfg(unix)]
 pub(crate) use self::platform::{block_terminal_stops, launch};
 use self::signals::{MAX_WITHDRAWAL, Signals, close_unused};
 use self::supervision::{End, Ended, Supervision};

@@ -1,126 +1,24 @@
-//! Processes on non-Unix systems. No signal is forwarded, and a command that must end is killed at once.
+//! `zklock run` and `zklock once` where they cannot keep their promise.
+//!
+//! A command must have ended before another client owns the lock. That takes what only Unix offers here: signals, and a
+//! way to find and end everything that descends from the command.
 
-use std::ffi::OsString;
-use std::io;
-use std::process::Command;
-use std::sync::Arc;
-use std::thread;
+use crate::args::{OnceArgs, RunArgs};
+use crate::connection::ConnectionArgs;
+use crate::failure::{Failure, SYSTEM};
 
-use crossbeam_channel::{Receiver, bounded, never};
-use shared_child::SharedChild;
-
-use super::supervision::{Change, End, Stop};
-
-pub(super) fn signals() -> io::Result<Receiver<i32>> {
-    Ok(never())
+pub(crate) fn run(_: &ConnectionArgs, _: &RunArgs) -> Result<u8, Failure> {
+    Err(refusal("run"))
 }
 
-pub(super) fn check_program(_program: &OsString) -> io::Result<()> {
-    Ok(())
+pub(crate) fn once(_: &ConnectionArgs, _: &OnceArgs) -> Result<u8, Failure> {
+    Err(refusal("once"))
 }
 
-pub(super) fn ends_wait(_signal: i32) -> bool {
-    true
-}
-
-pub(super) fn ends(_signal: i32) -> bool {
-    true
-}
-
-pub(super) fn is_continuing(_signal: i32) -> bool {
-    false
-}
-
-pub(super) fn cause_of_stop(_signal: i32) -> &'static str {
-    "a signal has stopped it"
-}
-
-pub(super) fn is_shortage(_error: &io::Error) -> bool {
-    false
-}
-
-pub(super) fn end_as_interrupted() {}
-
-/// A running command.
-pub(super) struct Child {
-    child: Arc<SharedChild>,
-    changes: Receiver<Change>,
-}
-
-impl Child {
-    pub(super) fn spawn(
-        program: &OsString,
-        arguments: &[OsString],
-        set_variables: impl FnOnce(&mut Command),
-    ) -> io::Result<Child> {
-        let mut command = Command::new(program);
-        command.args(arguments);
-        set_variables(&mut command);
-        let (sender, changes) = bounded(1);
-        let (started, launched) = bounded::<Arc<SharedChild>>(1);
-        let waiting = move || {
-            let Ok(child) = launched.recv() else { return };
-            if let Err(error) = child.wait() {
-                let _ = sender.send(Change::Unknown(error));
-            }
-        };
-        // The thread is started first: if this function fails, nothing of the command has run.
-        thread::Builder::new().name("child".to_owned()).spawn(waiting)?;
-        let child = Arc::new(SharedChild::spawn(&mut command)?);
-        // Cannot fail: the thread waits for it.
-        let _ = started.send(Arc::clone(&child));
-        Ok(Child { child, changes })
-    }
-
-    /// The changes of the command. The channel is disconnected when the command has ended.
-    pub(super) fn changes(&self) -> &Receiver<Change> {
-        &self.changes
-    }
-
-    pub(super) fn forward(&self, _signal: i32) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn handle_stop(&self, _signal: i32) -> Stop {
-        Stop::Passing
-    }
-
-    pub(super) fn stop(&self) -> bool {
-        false
-    }
-
-    pub(super) fn stop_with_the_job(&self) {}
-
-    pub(super) fn go_on(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn continue_rest(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn may_go_on(&self) -> bool {
-        false
-    }
-
-    pub(super) fn terminate(&self) -> io::Result<()> {
-        self.kill()
-    }
-
-    pub(super) fn kill(&self) -> io::Result<()> {
-        self.child.kill()
-    }
-
-    /// Does nothing: the other processes of the command are not known here.
-    pub(super) fn kill_rest(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn reap(&self) {}
-
-    /// Returns how the command ended. Call it only when the command has ended.
-    pub(super) fn end(self) -> io::Result<End> {
-        let code = self.child.wait()?.code();
-        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX).into())
-    }
+fn refusal(subcommand: &str) -> Failure {
+    let message = format!(
+        "'zklock {subcommand}' needs a Unix system: on this one, it could not end the command before another client gets \
+         the lock"
+    );
+    Failure::new(SYSTEM, message)
 }

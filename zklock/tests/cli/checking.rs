@@ -1,7 +1,8 @@
 //! `zklock doctor`, TLS and SASL.
 
-use std::fs;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
@@ -9,6 +10,7 @@ use zookeeper_recipes_lock::{BlockingWriteLock, Session};
 
 use crate::program::{Ended, Fixture, Program, command, run, zklock};
 use crate::support::certificates::{Authority, Files};
+use crate::support::counter;
 use crate::support::ensemble::Ensemble;
 use crate::support::relay::Relay;
 use crate::support::server::{self, Server, ServerOptions, ServerTls};
@@ -291,6 +293,84 @@ fn missing_directory_is_that_of_a_free_lock_and_a_missing_chroot_is_a_warning() 
 }
 
 #[test]
+fn directory_where_no_lock_can_be_taken_or_released_is_a_warning() {
+    let fixture = Fixture::new();
+    let zookeeper = fixture.zookeeper();
+    let (read, create, delete) = (Permissions::READ, Permissions::CREATE, Permissions::DELETE);
+    let dir = |name: &str, granted| {
+        let path = format!("{}-{name}", fixture.dir);
+        let acl = [Acl::new(granted, "world", "anyone")];
+        zookeeper.create(&path, b"", &acl, CreateMode::Persistent).unwrap()
+    };
+    let (readable, without_delete) = (dir("readable", read), dir("without-delete", read | create));
+    let with_both = dir("with-both", read | create | delete);
+    let below = format!("{readable}/a/b");
+    for (dir, warning) in [
+        (&readable, format!("no lock can be taken in {readable}: ")),
+        (&below, format!("no lock can be taken in {below}: ")),
+        (&without_delete, format!("no lock can be released in {without_delete}: ")),
+    ] {
+        let ended = zklock(fixture.server, &["doctor", dir]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(ended.out.contains(&format!("WARN: {warning}")), "{}", ended.out);
+        assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+    }
+    // What `doctor` tries leaves nothing.
+    for (dir, is_missing) in [(with_both.clone(), false), (format!("{without_delete}/a/b"), true)] {
+        let ended = zklock(fixture.server, &["doctor", &dir]);
+        ended.assert_succeeded();
+        assert!(ended.out.contains(", that a lock can be taken and released"), "{}", ended.out);
+        assert_eq!(ended.out.contains(&format!("\n{dir} does not exist")), is_missing, "{}", ended.out);
+    }
+    for dir in [with_both, without_delete] {
+        let stat = zookeeper.exists(&dir).unwrap().unwrap();
+        assert_eq!((stat.num_children, stat.cversion), (0, 0), "{dir}");
+    }
+}
+
+#[test]
+fn chroot_where_nothing_can_be_created_is_a_warning() {
+    let fixture = Fixture::new();
+    let acl = [Acl::new(Permissions::READ, "world", "anyone")];
+    fixture.zookeeper().create(&fixture.dir, b"", &acl, CreateMode::Persistent).unwrap();
+    let ended = doctor(&format!("{}{}", fixture.server.connect_string(), fixture.dir), &[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("WARN: not checked: the clock of the servers, because no znode"), "{ended:?}");
+    assert!(ended.out.ends_with("1 warning\n"), "{}", ended.out);
+}
+
+#[test]
+fn quota_that_is_used_up_is_a_warning() {
+    let jvm_flags = vec!["-Dzookeeper.enforceQuota=true".to_owned()];
+    let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
+    if !server.enforces_quotas() {
+        return;
+    }
+    server.run_in_shell(&["create", "/full"]);
+    server.run_in_shell(&["create", "/full/lock"]);
+    server.run_in_shell(&["setquota", "-N", "2", "/full"]);
+    for dir in ["/full/lock", "/full/missing"] {
+        let ended = zklock(&server, &["doctor", dir]);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        let warning = format!("WARN: no lock can be taken in {dir}: create '{dir}");
+        assert!(ended.out.contains(&warning) && ended.out.contains("a quota is exceeded"), "{}", ended.out);
+    }
+    zklock(&server, &["doctor", "/free/lock"]).assert_succeeded();
+}
+
+#[test]
+fn directory_whose_sequence_numbers_are_used_up_is_a_warning() {
+    let server = Server::start();
+    let session = || Session::connect(&server.connect_string(), Duration::from_secs(30)).unwrap();
+    BlockingWriteLock::new(&session(), "/counted").unwrap().lock().unwrap().unlock().unwrap();
+    zklock(&server, &["doctor", "/counted"]).assert_succeeded();
+    counter::advance(&server, "/counted", i32::MAX - 4);
+    let ended = zklock(&server, &["doctor", "/counted"]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.out.contains("WARN: /counted has 4 sequence numbers left"), "{}", ended.out);
+}
+
+#[test]
 fn queue_that_may_not_be_read_hides_no_other_finding() {
     let fixture = Fixture::new();
     let create_only = [Acl::new(Permissions::CREATE | Permissions::DELETE, "world", "anyone")];
@@ -376,6 +456,41 @@ fn connections_are_encrypted() {
         ended.assert_failed(code, text);
         assert!(!ended.err.contains("wr0ng"), "{ended:?}");
     }
+}
+
+/// Certificates have addresses without a zone.
+#[test]
+fn address_with_a_zone_is_well_with_tls() {
+    let listener = match TcpListener::bind("[::1]:0") {
+        Ok(listener) => listener,
+        Err(error) => return println!("skipped: this machine has no IPv6: {error}"),
+    };
+    let (authority, files) = (Authority::new(), Files::new());
+    let identity = files.write_server_identity(&authority.issue(&["localhost", "::1"]));
+    let authorities = files.write_authority(&authority);
+    let (certificate, key) = files.write_identity(&authority.issue(&["client"]));
+    let tls = ServerTls { identity, authorities: authorities.clone() };
+    let server = Server::with(ServerOptions { tls: Some(tls), ..ServerOptions::default() });
+    // The index of the loopback device is 1.
+    let connect = format!("[::1%1]:{}", listener.local_addr().unwrap().port());
+    let target = server.tls_connect_string();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(&target) else { continue };
+            let reversed = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            for (mut from, mut to) in [(client, server), reversed] {
+                thread::spawn(move || {
+                    drop(io::copy(&mut from, &mut to));
+                    to.shutdown(Shutdown::Both)
+                });
+            }
+        }
+    });
+    let [authorities, certificate, key] =
+        [&authorities, &certificate, &key].map(|file| file.to_str().unwrap());
+    let tls = ["--ca", authorities, "--cert", certificate, "--cert-key", key];
+    // The server opens the port of TLS last.
+    eventually_some("nothing is wrong", || Some(doctor(&connect, &tls)).filter(|ended| ended.code == 0));
 }
 
 // ---- servers that require authentication
