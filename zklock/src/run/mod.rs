@@ -81,7 +81,7 @@ use crate::failure::{
     CANNOT_CREATE, DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, UNAVAILABLE,
     USAGE, code_of, describe,
 };
-use crate::queue;
+use crate::queue::{self, Use};
 use crate::spans::show_duration;
 use crate::stderr::{self, complain};
 
@@ -94,6 +94,9 @@ const MAX_WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// How long a message may be delayed to read the queue.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
+
+/// How long to look for others once the lock is acquired, even if the time for acquiring it is over.
+const MIN_LOOKUP: Duration = Duration::from_millis(200);
 
 /// The time after which a wait is reported.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
@@ -166,6 +169,14 @@ impl Limit {
             timeout => Limit::Wait(timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
         }
     }
+
+    /// The time that is left, if it is limited. An attempt takes as long as the servers take.
+    fn left(self) -> Duration {
+        match self {
+            Limit::Wait(Some(end)) => end.saturating_duration_since(Instant::now()),
+            Limit::Wait(None) | Limit::Attempt => Duration::MAX,
+        }
+    }
 }
 
 /// Returns whether a `zklock run` around this one holds the lock, so that this one would wait for itself.
@@ -218,6 +229,11 @@ fn lock_and_run(
         );
         return Err(Failure::new(USAGE, message).into());
     }
+    let own_use = if args.permits.is_some() { Use::Semaphore } else { Use::Lock };
+    let others = Others::new(session, &args.dir, own_use);
+    if let Some(signal) = others.refuse(limit.left(), signals)? {
+        return Ok(code_of_signal(signal).into());
+    }
     let held = match acquire(session, args, limit, signals)? {
         Acquisition::Acquired(held) => held,
         Acquisition::Signal(signal) => return Ok(code_of_signal(signal).into()),
@@ -226,14 +242,15 @@ fn lock_and_run(
             return Ok(NOT_ACQUIRED.into());
         }
     };
-    // Requests for permits have their own names, whatever the naming scheme.
-    let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
-    drop(others.as_ref().map(Others::look));
+    if let Some(signal) = others.refuse(limit.left().max(MIN_LOOKUP), signals)? {
+        return Ok(code_of_signal(signal).into());
+    }
+    drop(others.warn());
     let Ended { end, lost, .. } =
         supervise(session, held.guard(), held.fencing_token()?, &args.command, signals)?;
     if !lost && session.state() == SessionState::Connected {
         // Requests that joined while the command ran may have held the lock at the same time.
-        let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
+        let _ = others.warn().recv_timeout(MAX_LOOKUP);
     }
     let unlocked = held.release();
     if lost {

@@ -9,13 +9,17 @@ use crossbeam_channel::{Receiver, unbounded};
 use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
 use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
+use super::others::Others;
 use super::supervision::{End, Ended};
-use super::{Failed, begin, code_of_signal, connect, finish, not_started, platform, supervise, system};
+use super::{
+    Failed, MAX_LOOKUP, begin, code_of_signal, connect, finish, not_started, platform, supervise, system,
+};
 use crate::args::OnceArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{ALREADY_DONE, Failure, LOST, NOT_ACQUIRED, USAGE};
 use crate::output::one_line;
 use crate::placeholders;
+use crate::queue::Use;
 use crate::spans::show_time;
 use crate::stderr::complain;
 
@@ -56,11 +60,14 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
         options = options.data(data.as_bytes());
     }
     let once = RunOnce::with_options(session, &args.dir, options, repeat)?;
+    let others = Others::new(session, &args.dir, Use::Keys);
+    let mut look = None;
     let Signals { forwarded, progress } = Signals::forward(session.clone(), signals)?;
     let outcome = once.run(key, |guard: &LockGuard| {
         if progress.is_decided.swap(true, Ordering::SeqCst) {
             return Err(Ok(Ended::without_the_lock()));
         }
+        look = Some(others.warn());
         let token = guard.fencing_token().map_err(Failed::Lock);
         let ended = token.and_then(|token| supervise(session, guard, Some(token), &args.command, &forwarded));
         let has_begun = ended.as_ref().is_ok_and(|ended| ended.has_begun);
@@ -91,6 +98,8 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: Receiver<i32
         }
     };
     progress.is_over.store(true, Ordering::SeqCst);
+    // The command may have been faster than the look for others.
+    let _ = look.map(|look| look.recv_timeout(MAX_LOOKUP));
     // This may take long, and who ends the command does not want to wait. The next run does it.
     if let Some(keep) = args.keep.filter(|_| !progress.is_to_end.load(Ordering::SeqCst)) {
         if let Err(error) = once.reap(keep) {
