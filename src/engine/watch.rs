@@ -106,8 +106,8 @@ impl Contender {
         }
     }
 
-    /// Reports a request that may own the lock at the same time as this one, once per session and directory. The children
-    /// are those of `dir`.
+    /// Reports a request that may own the lock at the same time as this one, once per session and directory.
+    /// The children are those of `dir`.
     pub(super) fn warn_of_peers(&self, commons: &mut Commons, dir: &ZNodePath, children: &Names) {
         let Some(mismatch) = self.znode().and_then(|znode| mismatch(znode.name(), children)) else { return };
         if commons.mentions_first(dir) {

@@ -72,8 +72,8 @@ impl Use {
     }
 }
 
-/// Returns a message if this path is used for anything else at the moment, as a request shows. Such a request and one for
-/// the own use do not exclude each other, because they are in different directories.
+/// Returns a message if a request shows that this path is in use for anything else. Such a request and one for the own
+/// use do not exclude each other, because they are in different directories.
 pub(crate) fn other_use(session: &Session, dir: &str, own_use: Use) -> Result<Option<String>, LockError> {
     let leases = format!("{dir}/leases");
     let found = match own_use {
@@ -94,8 +94,8 @@ pub(crate) fn other_use(session: &Session, dir: &str, own_use: Use) -> Result<Op
     }))
 }
 
-/// Returns whether it takes little time to find the first request among the keys of `zklock once`. A key may have the name
-/// of a request, and is then read to see that it is a directory.
+/// Returns whether it takes little time to find the first request among the keys of `zklock once`. A key may have the
+/// name of a request, and is then read to see that it is a directory.
 fn has_few_children(session: &Session, dir: &str) -> Result<bool, LockError> {
     let stat = zookeeper(session).exists(dir)?;
     Ok(stat.is_none_or(|stat| stat.num_children <= MANY_KEYS))

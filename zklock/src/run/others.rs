@@ -14,8 +14,8 @@ use crate::failure::{Failure, NO_LOCK};
 use crate::queue::{Use, mixed_names, other_use};
 use crate::stderr::complain;
 
-/// Looks for requests that do not count those of this program. Failed looks are ignored: the lock itself reports what is
-/// wrong.
+/// Looks for requests that do not count those of this program. A look that fails is ignored, because the lock itself
+/// reports what is wrong.
 #[derive(Clone)]
 pub(super) struct Others {
     session: Session,
@@ -29,11 +29,12 @@ impl Others {
         Others { session: session.clone(), dir: dir.to_owned(), own_use, is_reported: Arc::default() }
     }
 
-    /// Fails if a request for another use of the path is in its queue, so that both would own at once. Returns the signal
-    /// that ended the look, if any. The look takes no longer than `limit`.
+    /// Fails if there is a request for another use of the path, so that both would own at once. Returns the signal that
+    /// ended the look, if any. The look takes no longer than `limit`.
     ///
-    /// Call this once before joining the queue, so that those who are there need not refuse because of this program, and
-    /// once after acquiring. Of two programs that come at the same time, at least one then sees the request of the other.
+    /// Call this before joining the queue, so that this program never keeps those from running who are there already,
+    /// and again after acquiring. Then, of two programs that come at the same time, at least one sees the request of
+    /// the other.
     pub(super) fn refuse(&self, limit: Duration, signals: &Receiver<i32>) -> Result<Option<i32>, Failed> {
         let others = self.clone();
         let found =
