@@ -678,6 +678,36 @@ fn request_that_does_not_count_ours_is_logged_once_per_session_and_directory() {
 }
 
 #[test]
+fn lock_beside_a_semaphore_is_logged_once_per_session_and_directory() {
+    within_the_deadline(|| {
+        let server = SimulatedZooKeeper::new();
+        let (_clients, [semaphores, locks]) = two_sessions(&server);
+        let permits = Semaphore::new(&semaphores, DIR, 1).unwrap();
+        drop(permits.acquire().unwrap());
+        let (log, logged) = unbounded();
+        let reacting = Reacting::with(move |record| {
+            let line = record.args().to_string();
+            if record.level() == Level::Warn && line.contains("so both may own at once") {
+                let _ = log.send(line);
+            }
+        });
+        let lock = BlockingWriteLock::new(&locks, DIR).unwrap();
+        for _ in 0..2 {
+            let held = lock.lock().unwrap();
+            drop(permits.acquire().unwrap());
+            held.unlock().unwrap();
+        }
+        eventually("the line is written", || !logged.is_empty());
+        assert_no_threads(LOG_THREAD);
+        drop(reacting);
+        let lines: Vec<String> = logged.try_iter().collect();
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let begin = format!("in {DIR}, a semaphore (leases) and a lock (x-");
+        assert!(line.starts_with(&begin) && line.contains("use another path for one of them"), "{line}");
+    });
+}
+
+#[test]
 fn all_lines_are_written_by_the_same_thread() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();

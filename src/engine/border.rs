@@ -64,6 +64,15 @@ pub(crate) struct RequestSpec {
     pub(crate) max_hold: Option<Duration>,
 }
 
+impl RequestSpec {
+    /// Returns the path of the lock or semaphore, as the application names it. The requests of a semaphore are in a
+    /// directory below its path.
+    pub(super) fn lock_path(&self) -> ZNodePath {
+        let above = self.access.permits().and_then(|_| self.dir.parent());
+        above.unwrap_or_else(|| self.dir.clone())
+    }
+}
+
 /// What a tracker's look asks for next, or how the look has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookStep {
@@ -146,7 +155,7 @@ pub(crate) enum Event {
     Persistent(ZNodePath),
     /// This znode has the name of a request, but is a directory.
     Directory(ZNodePath),
-    /// Requests of another library in this directory may own the lock at the same time as ours.
+    /// Requests of another library, or of another kind of lock, in this directory may own at the same time as ours.
     Peers {
         dir: ZNodePath,
         mismatch: String,

@@ -49,8 +49,8 @@ pub(super) struct Commons {
     pub(super) own_queues: OwnQueues,
     pub(super) listings: Listings,
     pub(super) sweeps: Sweeps,
-    /// The looks for requests of other libraries that are under way, by the prefix of the request that asks, without
-    /// its GUID. Whether another library counts a request depends on that prefix.
+    /// The looks that are under way for requests that do not count ours, by the prefix of the request that asks,
+    /// without its GUID. Whether another library counts a request depends on that prefix.
     pub(super) peers_looked_for: BTreeSet<ZNodePath>,
     /// The znodes that the log has mentioned, for lines that are logged once per znode.
     mentioned: BTreeSet<ZNodePath>,

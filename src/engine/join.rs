@@ -81,7 +81,7 @@ impl Contender {
         };
         self.note_znode(commons, &ZNodePath::from_server(path), stat);
         if let Ok(children) = &children {
-            self.warn_of_peers(commons, children);
+            self.warn_of_peers(commons, &self.spec.dir, children);
         }
         self.decide(commons, &Listing::new(connection, children))
     }

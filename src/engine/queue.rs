@@ -45,7 +45,7 @@ impl Contender {
         self.refusal = None;
         match listing.decide(access, znode.name(), children) {
             Decision::Owner => {
-                self.warn_of_peers(commons, children);
+                self.warn_of_peers(commons, &dir, children);
                 self.acquire(commons, listing.connection)
             }
             Decision::Exhausted => Next::fail(Failure::SequenceExhausted { path: znode }),

@@ -86,7 +86,7 @@ impl Contender {
             Asked::Peers(prefix) => {
                 commons.peers_looked_for.remove(&prefix);
                 let children = outcome.and_then(Reply::children).unwrap_or_default();
-                self.warn_of_peers(commons, &children);
+                self.warn_of_peers(commons, &self.spec.lock_path(), &children);
                 Next::Stay
             }
             Asked::Data(look) => self.on_looked(commons, look, outcome.and_then(Reply::data)),
@@ -146,12 +146,14 @@ impl Contender {
             // The retry policy repeats whatever fails in this phase.
             Phase::Joining { .. } => return Next::Stay,
             Phase::Owner { .. } => {
-                // Requests of another library, which does not recognize this request, may have joined after it. Of a
-                // thousand readers, one looks for them. A listing that is still under way suffices.
+                // Requests that do not count this one may have joined after it: those of another library, or of a lock
+                // beside a semaphore. Of a thousand readers, one looks for them. A listing that is still under way
+                // suffices.
                 let prefix = self.spec.dir.child(&self.spec.access.prefix(Uuid::nil()));
                 if commons.peers_looked_for.insert(prefix.clone()) {
                     let pending = Pending::Request(self.id, Asked::Peers(prefix));
-                    commons.submit(Call::get_children(&self.spec.dir, false), Priority::Other, pending);
+                    let list = Call::get_children(&self.spec.lock_path(), false);
+                    commons.submit(list, Priority::Other, pending);
                 }
             }
             // The listing that follows also shows the request's own znode.

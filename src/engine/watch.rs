@@ -106,13 +106,12 @@ impl Contender {
         }
     }
 
-    /// Reports a request of another library that may own the lock at the same time as this one, once per session and
-    /// directory.
-    pub(super) fn warn_of_peers(&self, commons: &mut Commons, children: &Names) {
+    /// Reports a request that may own the lock at the same time as this one, once per session and directory.
+    /// The children are those of `dir`.
+    pub(super) fn warn_of_peers(&self, commons: &mut Commons, dir: &ZNodePath, children: &Names) {
         let Some(mismatch) = self.znode().and_then(|znode| mismatch(znode.name(), children)) else { return };
-        let dir = self.spec.dir.clone();
-        if commons.mentions_first(&dir) {
-            commons.report(Event::Peers { dir, mismatch });
+        if commons.mentions_first(dir) {
+            commons.report(Event::Peers { dir: dir.clone(), mismatch });
         }
     }
 }

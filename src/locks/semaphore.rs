@@ -18,14 +18,9 @@ use crate::locks::permit::Permit;
 use crate::protocol_support::ProtocolSupport;
 use crate::recipe::access::Access;
 use crate::recipe::path::ZNodePath;
+use crate::recipe::permit::{LEASES, TURNS};
 use crate::session::Session;
 use crate::wait::Wait;
-
-/// The directory of the lock that lets one waiter at a time request a permit.
-const TURNS: &str = "locks";
-
-/// The directory whose children are the held permits and the requests for permits.
-const LEASES: &str = "leases";
 
 /// A semaphore that grants a limited number of permits across processes.
 ///

@@ -25,6 +25,7 @@ pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
 use crate::client::Call;
+use crate::client::port::Names;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_order::unwind_safe;
 use crate::logging;
@@ -179,17 +180,20 @@ impl LockDirectory {
         QueueWatch::start(&self.session, &self.dir, &wait.into())
     }
 
-    /// Returns a warning if the queue mixes libraries, and one of them ignores the requests of another.
+    /// Returns a warning if the directory mixes requests that ignore each other, so that two clients may own at once.
     ///
-    /// Such a library does not recognize the other's names, so a client of each may hold the lock at the same time.
-    /// The warning names two of the requests, and the [naming scheme](crate::recipe::NamingScheme) to use. Returns
-    /// `None` if all requests recognize each other, as far as their libraries are known.
+    /// There are two such mixtures. The warning names two of the requests, and the remedy:
+    /// - Requests of a library that does not recognize the names of another. The remedy is another [naming
+    ///   scheme](crate::recipe::NamingScheme).
+    /// - Requests for a lock beside a [`Semaphore`](crate::locks::Semaphore) in the same directory. The remedy is
+    ///   another path for one of them. A semaphore counts as long as its two directories exist, even if nobody uses it.
+    ///
+    /// Returns `None` if all requests recognize each other, as far as their libraries are known.
     ///
     /// # Errors
     /// The same as [`contenders`](LockDirectory::contenders).
     pub fn mixed_names(&self) -> Result<Option<String>> {
-        let requests = self.list(&self.session.core())?;
-        Ok(any_mismatch(requests.iter().map(ZNodePath::name)))
+        Ok(any_mismatch(&self.children(&self.session.core())?))
     }
 
     // ---- cleanup
@@ -315,10 +319,14 @@ impl LockDirectory {
 
     /// Returns the paths of the requests, in the order of the queue.
     fn list(&self, core: &Arc<Core>) -> Result<Vec<ZNodePath>> {
+        Ok(in_order(&self.children(core)?).into_iter().map(|name| self.dir.child(name)).collect())
+    }
+
+    /// Returns the names of all children. A directory that does not exist has none.
+    fn children(&self, core: &Arc<Core>) -> Result<Names> {
         match core.ask(Call::get_children(&self.dir, false)) {
-            Ok(children) => Ok(in_order(&children).into_iter().map(|name| self.dir.child(name)).collect()),
-            Err(ZkError::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(core.failure(Operation::LIST, &self.dir, error)),
+            Err(ZkError::NoNode) => Ok(Names::default()),
+            children => children.map_err(|error| core.failure(Operation::LIST, &self.dir, error)),
         }
     }
 }

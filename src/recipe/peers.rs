@@ -1,11 +1,15 @@
-//! The libraries whose requests may be in a lock directory, and which requests each library respects. A library is
-//! recognized by the names of its requests.
+//! The requests that may be in a lock directory although they do not respect each other: those of other libraries, and
+//! those of a lock beside a semaphore. Both are recognized by their names.
 //!
 //! A library *counts* a request if it recognizes the name as that of a request. This crate counts every name with a
 //! sequence number, so it never takes a lock that another library holds. A library that does not count a request of
 //! this crate may take a lock that this crate holds.
+//!
+//! A lock and a semaphore do not count each other, because their requests are in different directories: those of a
+//! semaphore are in two directories below its own. All kinds of locks, and readers and writers, count each other.
 
 use super::kind::LockKind;
+use super::permit::{LEASES, TURNS};
 use super::znode_name::split_generated;
 
 /// The library that made a request.
@@ -108,25 +112,49 @@ impl Peer {
 
 /// Returns the first child that may own the lock although the request `own` is ahead of it, and that child's library.
 /// Two readers may share the lock, so such a pair is skipped.
-fn find_overlooking<'a, N: AsRef<str> + ?Sized + 'a>(
-    own: &str,
-    children: impl IntoIterator<Item = &'a N>,
-) -> Option<(&'a str, Peer)> {
-    let overlooks = |child: &'a str| {
+fn find_overlooking<'a>(own: &str, children: &[&'a str]) -> Option<(&'a str, Peer)> {
+    let overlooks = |child: &&'a str| {
         let peer = Peer::of(child)?;
         let both_read = LockKind::of(child)?.is_shared() && LockKind::of(own)?.is_shared();
-        (!both_read && !peer.counts(own)).then_some((child, peer))
+        (!both_read && !peer.counts(own)).then_some((*child, peer))
     };
-    children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).find_map(overlooks)
+    children.iter().find_map(overlooks)
 }
 
-/// Returns a message with the reason and the remedy if a request of another library may own the lock although the
+/// Returns the first child that shows that the path of a lock is the path of a semaphore, too. `own` is a request of
+/// one of the two, and the child belongs to the other.
+///
+/// One child alone with the name of a semaphore's directory shows nothing, because it may be another lock.
+fn find_other_kind<'a>(own: &str, children: &[&'a str]) -> Option<&'a str> {
+    let own_is_permit = is_permit(own);
+    if LockKind::of(own)? == LockKind::Other {
+        return None;
+    }
+    let is_of_the_other = |child: &&'a str| match LockKind::of(child) {
+        Some(LockKind::Permit) => !own_is_permit,
+        Some(LockKind::Exclusive | LockKind::Read | LockKind::Write) => own_is_permit,
+        Some(LockKind::Other) => false,
+        None => !own_is_permit && *child == LEASES && children.contains(&TURNS),
+    };
+    children.iter().copied().find(is_of_the_other)
+}
+
+/// Returns a message with the reason and the remedy if one of the children may own the lock, or a permit, although the
 /// request `own` is ahead of it.
 pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
     own: &str,
     children: impl IntoIterator<Item = &'a N>,
 ) -> Option<String> {
-    let (theirs, peer) = find_overlooking(own, children)?;
+    let unlike: Vec<&str> =
+        children.into_iter().map(N::as_ref).filter(|child| !is_alike(own, child)).collect();
+    if let Some(theirs) = find_other_kind(own, &unlike) {
+        let (permit, request) = if is_permit(own) { (own, theirs) } else { (theirs, own) };
+        return Some(format!(
+            "a semaphore ({permit}) and a lock ({request}) do not exclude each other, so both may own at once; use \
+             another path for one of them"
+        ));
+    }
+    let (theirs, peer) = find_overlooking(own, &unlike)?;
     let (class, remedy) = (peer.class(), peer.remedy());
     Some(format!(
         "{class} ({theirs}) does not count requests such as {own}, so both may own at once; use {remedy}"
@@ -137,11 +165,17 @@ pub(crate) fn mismatch<'a, N: AsRef<str> + ?Sized + 'a>(
 pub(crate) fn any_mismatch<'a>(children: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut unlike: Vec<&str> = Vec::new();
     for child in children {
-        if before_number(child).is_some() && !unlike.iter().any(|other| is_alike(other, child)) {
+        let matters = before_number(child).is_some() || [TURNS, LEASES].contains(&child);
+        if matters && !unlike.iter().any(|other| is_alike(other, child)) {
             unlike.push(child);
         }
     }
-    unlike.iter().find_map(|own| mismatch(own, unlike.iter().copied()))
+    let mut requests = unlike.iter().filter(|child| before_number(child).is_some());
+    requests.find_map(|own| mismatch(own, unlike.iter().copied()))
+}
+
+fn is_permit(name: &str) -> bool {
+    LockKind::of(name) == Some(LockKind::Permit)
 }
 
 /// Returns whether two names seem to differ only in GUID and number. A quick test that skips most children.
@@ -168,6 +202,8 @@ fn before_number(name: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroU32;
+
     use crate::recipe::access::Access;
     use crate::recipe::naming_scheme::NamingScheme;
     use uuid::Uuid;
@@ -194,6 +230,8 @@ mod tests {
     const CURATOR_WRITER: Access = Access::Write(NamingScheme::Curator);
     const KAZOOS_READER: Access = Access::Read(NamingScheme::Kazoo);
     const KAZOOS_WRITER: Access = Access::Write(NamingScheme::Kazoo);
+
+    const PERMIT: Access = Access::Permit(NonZeroU32::MIN);
 
     const ALL: [Access; 10] = [
         RECIPE,
@@ -231,10 +269,10 @@ mod tests {
     fn each_library_counts_the_names_of_its_scheme_and_no_others() {
         for sequence in [7, 1_999_999_999, i32::MIN, -5] {
             for (theirs, counted) in TABLE {
-                let child = [format!("{theirs}0000000008")];
+                let child = format!("{theirs}0000000008");
                 for access in ALL {
                     let own = name(access, sequence);
-                    let overlooking = find_overlooking(&own, &child);
+                    let overlooking = find_overlooking(&own, &[&child]);
                     assert_eq!(overlooking.is_none(), counted.contains(&access), "{theirs} {own}");
                 }
             }
@@ -260,16 +298,16 @@ mod tests {
     fn check_together(together: &[Access]) {
         let others: Vec<String> = together.iter().map(|access| name(*access, 8)).collect();
         for access in together {
-            assert_eq!(find_overlooking(&name(*access, 7), &others), None, "{access:?}");
+            assert_eq!(mismatch(&name(*access, 7), &others), None, "{access:?}");
         }
     }
 
     #[test]
     fn remedy_makes_the_library_count() {
         for (theirs, counted) in TABLE {
-            let child = [format!("{theirs}0000000008")];
+            let child = format!("{theirs}0000000008");
             for own in ALL {
-                let Some((_, peer)) = find_overlooking(&name(own, 7), &child) else { continue };
+                let Some((_, peer)) = find_overlooking(&name(own, 7), &[&child]) else { continue };
                 let remedy = peer.remedy();
                 let advised = ALL.into_iter().filter(|access| match access {
                     Access::Exclusive(scheme) => is_advised(remedy, "exclusive", *scheme),
@@ -294,7 +332,7 @@ mod tests {
     #[test]
     fn children_that_are_no_known_requests_overlook_nothing() {
         let children = ["config", "qn-0000000001", "x-0000000001", "task-0000000001", "x-backup-0000000001"];
-        assert_eq!(find_overlooking(&name(RECIPE, 7), &children.map(str::to_owned)), None);
+        assert_eq!(mismatch(&name(RECIPE, 7), children), None);
     }
 
     #[test]
@@ -314,7 +352,50 @@ mod tests {
     fn first_request_that_overlooks_is_found_among_others() {
         let own = name(RECIPE, 7);
         let latch = format!("{LATCH}0000000009");
-        let children = [own.clone(), name(RECIPE, 8), "config".to_owned(), latch.clone()];
+        let children = [own.as_str(), &name(RECIPE, 8), "config", &latch];
         assert_eq!(find_overlooking(&own, &children), Some((latch.as_str(), Peer::CuratorLatch)));
+    }
+
+    #[test]
+    fn semaphore_on_the_path_of_a_lock_is_found_from_both_sides() {
+        let lease = name(PERMIT, 8);
+        for access in ALL {
+            let own = name(access, 7);
+            let expected = |permit: &str| {
+                format!(
+                    "a semaphore ({permit}) and a lock ({own}) do not exclude each other, so both may own at once; \
+                     use another path for one of them"
+                )
+            };
+            let in_its_directory = ["config", TURNS, &own, LEASES];
+            assert_eq!(mismatch(&own, in_its_directory), Some(expected(LEASES)));
+            assert_eq!(any_mismatch(in_its_directory), Some(expected(LEASES)));
+            let in_one_queue = [lease.as_str(), &own];
+            assert_eq!(mismatch(&own, in_one_queue), Some(expected(&lease)));
+            assert_eq!(mismatch(&lease, in_one_queue), Some(expected(&lease)));
+            assert_eq!(mismatch(&lease, in_its_directory), Some(expected(&lease)));
+        }
+    }
+
+    /// A warning without a reason is worse than none.
+    #[test]
+    fn locks_in_parents_and_children_and_semaphores_alone_are_no_mixture() {
+        let lock = name(RECIPE, 7);
+        let (permit, other) = (name(PERMIT, 8), name(PERMIT, 9));
+        for children in [
+            vec![lock.as_str(), LEASES],
+            vec![lock.as_str(), TURNS, "LEASES", "a", "done"],
+            vec![TURNS, LEASES],
+            vec![TURNS, LEASES, "job-0000000001", "2026112902", "config"],
+            vec![permit.as_str(), &other],
+            vec![permit.as_str(), &other, "qn-0000000001"],
+        ] {
+            assert_eq!(any_mismatch(children.clone()), None, "{children:?}");
+            for own in [&lock, &permit] {
+                let is_there = children.contains(&own.as_str());
+                assert!(!is_there || mismatch(own, children.clone()).is_none(), "{children:?}");
+            }
+        }
+        assert_eq!(mismatch(&permit, [TURNS, LEASES, "job-0000000001", "2026112902"]), None);
     }
 }

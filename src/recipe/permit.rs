@@ -17,6 +17,12 @@ use super::counter::{distance_ahead, is_in_doubt};
 use super::queue::{Decision, HALF_CIRCLE};
 use super::znode_name::generated_sequence;
 
+/// The directory, below that of a semaphore, of the lock that lets one waiter at a time request a permit.
+pub(crate) const TURNS: &str = "locks";
+
+/// The directory, below that of a semaphore, whose children are the held permits and the requests for permits.
+pub(crate) const LEASES: &str = "leases";
+
 /// Decides for a request for one of `permits` permits.
 ///
 /// A request whose number is in order owns a permit if fewer requests than permits are ahead. Otherwise, it waits. A

@@ -181,6 +181,8 @@ A lock shared with another library:
   do not know. If a library does not know the names that zklock uses, both can hold the lock at once. zklock
   looks for requests of such a library when it has acquired the lock, and again before it releases the lock.
   It warns of them once.
+  A lock and a semaphore (--permits) never exclude each other. If the path is in use as the other of the two,
+  zklock refuses with exit code 65 before the command runs.
   zklock creates a missing directory as a container, which the server deletes after it has been empty for a
   while. After that, kazoo's locks fail, so with '--naming kazoo' the directory is an ordinary znode. Apache's
   locks may fail as well: create their directory beforehand.
@@ -188,6 +190,7 @@ A lock shared with another library:
 Exit codes:
   The exit code of the command, or
    64  wrong usage, connect string or path, or a 'zklock run' around this one holds the same lock
+   65  the path is in use as a semaphore, or with --permits as a lock
    69  no server can be reached, or contact was lost before the command ran
    70  the system cannot provide a thread or another resource, or is not a Unix system
    73  the request for the lock cannot be created

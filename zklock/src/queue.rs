@@ -17,6 +17,9 @@ use crate::spans::{age, show_duration, show_time};
 /// The `ephemeralOwner` of a container, which belongs to no session. Most directories of locks are containers.
 const CONTAINER: i64 = i64::MIN;
 
+/// Among more keys of `zklock once`, nobody looks for the requests for a lock.
+const MANY_KEYS: i32 = 1000;
+
 /// Reads the queue of a lock.
 ///
 /// # Errors
@@ -41,12 +44,72 @@ pub(crate) fn mixed_names(directory: &LockDirectory) -> Result<Option<String>, L
     Ok(directory.mixed_names()?.map(|warning| namings().fold(warning, with_option)))
 }
 
+/// What a path is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A lock, with or without readers.
+    Lock,
+    Semaphore,
+    /// The keys of `zklock once`, each of which is a lock in a directory of its own.
+    Keys,
+}
+
+impl Use {
+    fn of(kind: LockKind) -> Option<Use> {
+        match kind {
+            LockKind::Exclusive | LockKind::Read | LockKind::Write => Some(Use::Lock),
+            LockKind::Permit => Some(Use::Semaphore),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Use::Lock => "a lock",
+            Use::Semaphore => "a semaphore",
+            Use::Keys => "the keys of 'zklock once'",
+        }
+    }
+}
+
+/// Returns a message if a request shows that this path is in use for anything else. Such a request and one for the own
+/// use do not exclude each other, because they are in different directories.
+pub(crate) fn other_use(session: &Session, dir: &str, own_use: Use) -> Result<Option<String>, LockError> {
+    let leases = format!("{dir}/leases");
+    let found = match own_use {
+        Use::Lock => first_of(session, &leases, Use::Semaphore)?,
+        Use::Semaphore => first_of(session, dir, Use::Lock)?,
+        Use::Keys => match first_of(session, &leases, Use::Semaphore)? {
+            None if has_few_children(session, dir)? => first_of(session, dir, Use::Lock)?,
+            permit => permit,
+        },
+    };
+    Ok(found.and_then(|request| {
+        let (theirs, own) = (Use::of(request.kind)?.name(), own_use.name());
+        let line = line(&request);
+        Some(format!(
+            "{dir} is in use as {theirs}: {line}; {theirs} and {own} do not exclude each other, so both may own at \
+             once; use another path for one of them"
+        ))
+    }))
+}
+
+/// Returns whether it takes little time to find the first request among the keys of `zklock once`. A key may have the
+/// name of a request, and is then read to see that it is a directory.
+fn has_few_children(session: &Session, dir: &str) -> Result<bool, LockError> {
+    let stat = zookeeper(session).exists(dir)?;
+    Ok(stat.is_none_or(|stat| stat.num_children <= MANY_KEYS))
+}
+
+/// Returns the first request in a directory, if it is for this use.
+fn first_of(session: &Session, dir: &str, wanted: Use) -> Result<Option<LockInfo>, LockError> {
+    let first = LockDirectory::new(session, dir)?.current_owner()?;
+    Ok(first.filter(|request| Use::of(request.kind) == Some(wanted)))
+}
+
 /// Checks that a directory without requests exists, and may be the directory of a lock.
 fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
-    let zookeeper = RecoverableZooKeeper::new(
-        session,
-        RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3),
-    );
+    let zookeeper = zookeeper(session);
     let Some(stat) = zookeeper.exists(dir)? else {
         return Err(Failure::new(
             NO_DIRECTORY,
@@ -67,6 +130,10 @@ fn check_directory(session: &Session, dir: &str) -> Result<(), Failure> {
         (children, _) => format!("none of its {children} children is a request"),
     };
     Err(Failure::new(NO_LOCK, format!("{dir} is not a lock: {why}")))
+}
+
+fn zookeeper(session: &Session) -> RecoverableZooKeeper {
+    RecoverableZooKeeper::new(session, RetryPolicy::constant(Duration::from_millis(100)).with_attempts(3))
 }
 
 /// Returns whether these are the children of a semaphore, either of this library or of Curator.

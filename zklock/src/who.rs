@@ -21,8 +21,15 @@ pub(crate) fn who(connection: &ConnectionArgs, args: &WhoArgs) -> Result<u8, Fai
     }
     let session = connection.session()?;
     let queue = queue::read(&session, &args.dir);
+    let warning = match args.json {
+        true => Ok(None),
+        false => LockDirectory::new(&session, &args.dir).and_then(|dir| queue::mixed_names(&dir)),
+    };
     session.close();
     print(&render(args, &queue?))?;
+    if let Some(warning) = warning? {
+        print(&format!("{warning}\n"))?;
+    }
     Ok(0)
 }
 

@@ -300,3 +300,16 @@ fn owners_deleted_while_read_are_replaced_by_the_next() {
     fixture.client.before_next(SimOperation::GetData, move || zk.delete(&writer));
     assert_eq!(paths(&owners(&fixture)), readers);
 }
+
+#[test]
+fn lock_beside_a_semaphore_is_a_mixture() {
+    let fixture = Fixture::with_directory();
+    for dir in ["leases", "locks"] {
+        fixture.zk.create(&format!("{DIR}/{dir}"), b"");
+    }
+    assert_eq!(fixture.directory.mixed_names().unwrap(), None, "a semaphore alone");
+    let request = fixture.request("x-0b2e-lock-", b"");
+    let warning = fixture.directory.mixed_names().unwrap().unwrap();
+    let name = request.rsplit('/').next().unwrap();
+    assert!(warning.starts_with(&format!("a semaphore (leases) and a lock ({name})")), "{warning}");
+}

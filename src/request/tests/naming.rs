@@ -3,7 +3,9 @@
 use super::*;
 use crate::Candidate;
 use crate::error::ErrorReason;
-use crate::locks::{CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock};
+use crate::locks::{
+    CohortLock, CohortOptions, MultiLock, NamedLocks, ReadWriteLock, ReentrantLock, Semaphore,
+};
 use crate::recipe::NamingScheme;
 use crate::recipe::path::ZNodePath;
 
@@ -128,4 +130,50 @@ fn request_that_does_not_count_an_owner_and_comes_later_is_mentioned() {
         assert_eq!(core.mentions_first(&dir), !is_mentioned, "{prefix}");
         held.unlock().unwrap();
     }
+}
+
+/// The log mentions each directory only once, so this can be asked only once.
+fn is_mentioned(session: &Session, dir: &str) -> bool {
+    !session.core().mentions_first(&ZNodePath::parse(dir).unwrap())
+}
+
+#[test]
+fn semaphore_on_the_path_of_a_lock_is_mentioned_on_both_sides() {
+    let zk = SimulatedZooKeeper::new();
+    let (_semaphores, _runtime, semaphores) = open_on_manual_runtime(&zk, LONG);
+    let (_locks, _runtime, locks) = open_on_manual_runtime(&zk, LONG);
+    let permit = Semaphore::new(&semaphores, DIR, 1).unwrap().acquire().unwrap();
+    let held = BlockingWriteLock::new(&locks, DIR).unwrap().lock().unwrap();
+    assert!(is_mentioned(&locks, DIR), "a lock sees the semaphore when it joins");
+    semaphores.core().look_routinely();
+    assert!(is_mentioned(&semaphores, DIR), "the holder of a permit sees the lock in a routine look");
+    drop((permit, held));
+}
+
+#[test]
+fn semaphore_that_comes_while_a_lock_is_held_is_mentioned() {
+    let zk = SimulatedZooKeeper::new();
+    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let held = ReadWriteLock::new(&session, DIR).unwrap().read().unwrap();
+    let other = Fixture::join(&zk);
+    let permit = Semaphore::new(&other.session, DIR, 1).unwrap().acquire().unwrap();
+    session.core().look_routinely();
+    assert!(is_mentioned(&session, DIR));
+    drop((permit, held));
+}
+
+#[test]
+fn locks_and_semaphores_in_parents_and_children_are_not_mentioned() {
+    let zk = SimulatedZooKeeper::new();
+    let (_client, _runtime, session) = open_on_manual_runtime(&zk, LONG);
+    let lock = |dir| BlockingWriteLock::new(&session, dir).unwrap().lock().unwrap();
+    let locks = [lock("/locks"), lock("/locks/leases"), lock(DIR)];
+    let shared = ReadWriteLock::new(&session, DIR).unwrap();
+    let permit = Semaphore::new(&session, "/locks/it/pool", 1).unwrap().acquire().unwrap();
+    assert!(shared.try_read().unwrap().is_none());
+    session.core().look_routinely();
+    for dir in ["/locks", "/locks/leases", DIR, "/locks/it/pool", "/locks/it/pool/leases"] {
+        assert!(!is_mentioned(&session, dir), "{dir}");
+    }
+    drop((locks, permit));
 }

@@ -87,7 +87,7 @@ use crate::failure::{
     CANNOT_CREATE, DENIED, Failure, LOST, NOT_ACQUIRED, NOT_EXECUTABLE, NOT_FOUND, SYSTEM, UNAVAILABLE,
     USAGE, code_of, describe,
 };
-use crate::queue;
+use crate::queue::{self, Use};
 use crate::spans::show_duration;
 use crate::stderr::{self, complain};
 
@@ -97,6 +97,9 @@ const FENCING_TOKEN: &str = "ZKLOCK_FENCING_TOKEN";
 
 /// How long a message may be delayed to read the queue.
 const MAX_LOOKUP: Duration = Duration::from_secs(2);
+
+/// How long to look for others once the lock is acquired, even if the time for acquiring it is over.
+const MIN_LOOKUP: Duration = Duration::from_millis(200);
 
 /// The time after which a wait is reported.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
@@ -200,6 +203,11 @@ impl Limit {
             Limit::Wait(end) => end,
         }
     }
+
+    /// The time that is left, if it is limited. An attempt takes as long as the servers take.
+    fn left(self) -> Duration {
+        self.moment().map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+    }
 }
 
 /// Returns whether a `zklock run` around this one holds the lock, so that this one would wait for itself.
@@ -247,13 +255,15 @@ fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit, signals: &Signa
         );
         return Err(Failure::new(USAGE, message).into());
     }
+    let own_use = if args.permits.is_some() { Use::Semaphore } else { Use::Lock };
+    let others = Others::new(session, &args.dir, own_use);
+    others.refuse(limit.left())?;
     let Some(held) = acquire(session, args, limit)? else {
         args.command.mention(|| refusal(session, args, signals));
         return Ok(NOT_ACQUIRED.into());
     };
-    // Requests for permits have their own names, whatever the naming scheme.
-    let others = if args.permits.is_none() { Some(Others::new(session, &args.dir)?) } else { None };
-    drop(others.as_ref().map(Others::look));
+    others.refuse(limit.left().max(MIN_LOOKUP))?;
+    drop(others.warn());
     let fencing_token = held.fencing_token()?;
     if !signals.begin() {
         return Err(Failed::not_begun(&args.dir));
@@ -263,7 +273,7 @@ fn lock_and_run(session: &Session, args: &RunArgs, limit: Limit, signals: &Signa
     let Ended { end, lost, .. } = ended?;
     if !lost && session.state() == SessionState::Connected {
         // Requests that joined while the command ran may have held the lock at the same time.
-        let _ = others.map(|others| others.look().recv_timeout(MAX_LOOKUP));
+        let _ = others.warn().recv_timeout(MAX_LOOKUP);
     }
     let unlocked = held.release();
     if lost {

@@ -6,14 +6,18 @@ use std::time::SystemTime;
 use zookeeper_recipes_lock::locks::{Repeat, RunOnce, RunOutcome};
 use zookeeper_recipes_lock::{LockGuard, LockOptions, Session};
 
+use super::others::Others;
 use super::signals::Signals;
 use super::supervision::{End, Ended};
-use super::{Failed, begin, code_of_signal, connect, finish, not_started, platform, supervise, system};
+use super::{
+    Failed, MAX_LOOKUP, begin, code_of_signal, connect, finish, not_started, platform, supervise, system,
+};
 use crate::args::OnceArgs;
 use crate::connection::ConnectionArgs;
 use crate::failure::{ALREADY_DONE, Failure, LOST, NOT_ACQUIRED, USAGE};
 use crate::output::one_line;
 use crate::placeholders::{self, Specifier};
+use crate::queue::Use;
 use crate::spans::show_time;
 use crate::stderr::complain;
 
@@ -67,10 +71,13 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: &Signals) ->
         options = options.data(data.as_bytes());
     }
     let once = RunOnce::with_options(session, &args.dir, options, repeat)?;
+    let others = Others::new(session, &args.dir, Use::Keys);
+    let mut look = None;
     let outcome = once.run(key, |guard: &LockGuard| {
         if !signals.begin() {
             return Err(Ok(Ended::without_the_lock()));
         }
+        look = Some(others.warn());
         let token = guard.fencing_token().map_err(Failed::Lock);
         let ended = token
             .and_then(|token| supervise(session, guard, Some(token), &args.command, signals.forwarded()));
@@ -103,6 +110,8 @@ fn run_once(session: &Session, args: &OnceArgs, key: &str, signals: &Signals) ->
             NOT_ACQUIRED.into()
         }
     };
+    // The command may have been faster than the look for others.
+    let _ = look.map(|look| look.recv_timeout(MAX_LOOKUP));
     // This may take long, and who ends the command does not want to wait. The next run does it.
     if let Some(keep) = args.keep.filter(|_| !signals.is_to_end()) {
         if let Err(error) = once.reap(keep) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use tempfile::TempDir;
+use zookeeper_recipes_lock::locks::Semaphore;
 
 use crate::program::{Ended, Fixture, Program, command, file, zklock};
 use crate::support::wait::eventually;
@@ -148,4 +149,32 @@ fn key_has_placeholders_and_old_keys_are_forgotten() {
     });
     fixture.once(&["--key", "%q"], "true").end().assert_failed(64, "'%q' is not a placeholder");
     fixture.once(&["--key", ""], "true").end().assert_failed(64, "1 to 255 bytes");
+}
+
+/// The key is done once all the same, so the command runs.
+#[test]
+fn lock_or_semaphore_on_the_path_of_the_keys_is_a_warning_once() {
+    let fixture = Fixture::new();
+    // The name of this key looks like that of a request.
+    let key = "lock-0000000001";
+    fixture.once(&["--key", key], "true").end().assert_succeeded();
+    fixture.once(&["--key", "a"], "true").end().assert_succeeded();
+    let held = fixture.hold();
+    let beside_lock = fixture.once(&["--key", "b"], "echo ran").end();
+    beside_lock.assert_code_and_out(0, "ran\n");
+    let text = |theirs| {
+        format!("{theirs} and the keys of 'zklock once' do not exclude each other, so both may own at once")
+    };
+    assert!(
+        beside_lock.err.contains(&text("a lock")) && beside_lock.err.lines().count() == 1,
+        "{beside_lock:?}"
+    );
+    held.unlock().unwrap();
+    let _permit = Semaphore::new(&fixture.session, &fixture.dir, 1).unwrap().try_acquire().unwrap().unwrap();
+    let beside_permit = fixture.once(&["--key", "c"], "echo ran").end();
+    beside_permit.assert_code_and_out(0, "ran\n");
+    assert!(beside_permit.err.contains(&text("a semaphore")), "{beside_permit:?}");
+    // A machine on which the command does not run has nothing to warn of.
+    let done = fixture.once(&["--key", "c", "--quiet"], "echo ran").end();
+    assert_eq!((done.code, done.err.as_str()), (79, ""), "{done:?}");
 }

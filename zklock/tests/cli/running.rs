@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use zookeeper_recipes_lock::client::CreateMode;
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
+use zookeeper_recipes_lock::locks::Semaphore;
 use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::recipe::LockKind;
 use zookeeper_recipes_lock::{BlockingWriteLock, RetryPolicy};
@@ -99,6 +100,98 @@ impl Ended {
     fn assert_warned_of(&self, name: &str) {
         assert_eq!(self.err.lines().count(), 1, "{self:?}");
         assert!(self.err.contains(name) && self.err.contains("use --naming kazoo"), "{self:?}");
+    }
+}
+
+/// The options of commands that do not exclude each other, in both orders.
+const MIXTURES: [(&[&str], &[&str]); 4] = [
+    (&[], &["--permits", "1"]),
+    (&["--permits", "2", "--try"], &[]),
+    (&["--shared"], &["--permits", "1", "--try"]),
+    (&["--permits", "1"], &["--shared", "--timeout", "30s"]),
+];
+
+#[test]
+fn lock_and_semaphore_on_one_path_are_refused() {
+    for (first, second) in MIXTURES {
+        let fixture = Fixture::new();
+        let mut running = fixture.run(first, WAITING);
+        running.line_with("pid");
+        let refused = fixture.run(second, "echo ran").end();
+        refused.assert_failed(65, "do not exclude each other, so both may own at once");
+        let theirs = if first.contains(&"--permits") { "a semaphore" } else { "a lock" };
+        assert!(refused.err.contains(&format!("{} is in use as {theirs}: ", fixture.dir)), "{refused:?}");
+        assert!(refused.err.contains("session 0x") && refused.out.is_empty(), "{refused:?}");
+        // What was there first is not disturbed.
+        running.close_input();
+        running.end().assert_succeeded();
+        // Nothing of the refused command is left, and what was there has gone.
+        let again = fixture.run(second, "echo ran").end();
+        assert_eq!((again.code, again.out.as_str()), (0, "ran\n"), "{again:?}");
+    }
+}
+
+/// The request of the other kind comes while the program waits, as it may if both begin at once.
+#[test]
+fn lock_that_is_acquired_beside_a_permit_is_given_up_before_the_command() {
+    let fixture = Fixture::new();
+    let held = fixture.hold();
+    let waiting = fixture.run(&[], "echo ran");
+    fixture.await_requests(2);
+    let semaphore = Semaphore::new(&fixture.session, &fixture.dir, 1).unwrap();
+    let permit = semaphore.try_acquire().unwrap().unwrap();
+    // Who comes now does not wait for the lock first.
+    let late = fixture.run(&[], "echo ran").end();
+    assert_eq!((late.code, late.out.as_str()), (65, ""), "{late:?}");
+    held.unlock().unwrap();
+    let ended = waiting.end();
+    assert_eq!((ended.code, ended.out.as_str()), (65, ""), "{ended:?}");
+    assert!(ended.err.contains("is in use as a semaphore: permit "), "{ended:?}");
+    fixture.await_requests(0);
+    drop(permit);
+}
+
+#[test]
+fn semaphore_that_nobody_uses_or_that_comes_later_is_a_warning_once() {
+    let fixture = Fixture::new();
+    for name in ["leases", "locks"] {
+        fixture.create(name, b"", CreateMode::Persistent);
+    }
+    let begin = "zklock: a semaphore (leases) and a lock (x-";
+    let idle = fixture.run(&[], "echo ran").end();
+    assert_eq!((idle.code, idle.out.as_str()), (0, "ran\n"), "{idle:?}");
+    assert!(idle.err.starts_with(begin) && idle.err.lines().count() == 1, "{idle:?}");
+
+    let fixture = Fixture::new();
+    let mut program = fixture.run(&[], WAITING);
+    program.line_with("pid");
+    let permit = Semaphore::new(&fixture.session, &fixture.dir, 1).unwrap().acquire().unwrap();
+    let who = fixture.zklock(&["who"]);
+    who.assert_succeeded();
+    let warning = "a semaphore (leases) and a lock (x-";
+    assert!(who.out.lines().last().is_some_and(|last| last.starts_with(warning)), "{who:?}");
+    assert!(fixture.zklock(&["doctor"]).out.contains(&format!("{}: {warning}", fixture.dir)));
+    program.close_input();
+    let ended = program.end();
+    assert_eq!((ended.code, ended.err.lines().count()), (0, 1), "{ended:?}");
+    assert!(ended.err.contains("is in use as a semaphore: permit "), "{ended:?}");
+    drop(permit);
+}
+
+#[test]
+fn locks_and_semaphores_in_parents_and_children_are_no_mixture() {
+    let fixture = Fixture::new();
+    let dirs = ["", "/leases", "/a", "/a/locks"].map(|end| format!("{}{end}", fixture.dir));
+    let _held =
+        dirs.clone().map(|dir| BlockingWriteLock::new(&fixture.session, &dir).unwrap().lock().unwrap());
+    let _permit = Semaphore::new(&fixture.session, &format!("{}/pool", fixture.dir), 1).unwrap().acquire();
+    for dir in [format!("{}/b", fixture.dir), format!("{}/pool/c", fixture.dir)] {
+        zklock(fixture.server, &["run", &dir, "--", "true"]).assert_succeeded();
+        zklock(fixture.server, &["run", "--permits", "2", &format!("{dir}/d"), "--", "true"])
+            .assert_succeeded();
+    }
+    for dir in dirs {
+        zklock(fixture.server, &["run", "--try", &dir, "--", "true"]).assert_failed(75, "is held");
     }
 }
 
