@@ -1,32 +1,31 @@
 //! `zklock run`: runs a command under a lock.
 //!
 //! # The processes
-//! **Groups.** This process stays in the process group of its job, which a shell, cron or a script has created. The
-//! command is the first process of another group in the same session. So only this process decides when the command
-//! runs: a shell that continues the job continues only this process, which checks the lease first.
+//! **Two processes.** This process is the holder: it has the session, the lease, and the messages. It starts this
+//! program again as the guardian, which is the parent of the command, and tells it until when the lease is
+//! certain. Whoever stops, freezes or kills the holder does not free the command.
 //!
-//! **Start.** This program runs itself as the launcher, in the new group. The launcher asks the kernel to kill it when
-//! this process ends, and stops itself. This process sees the stop, checks the lease, gives the terminal to the new
-//! group, and continues the launcher, which becomes the command.
+//! **Groups.** The holder stays in the process group of its job, which a shell, cron or a script has created. The guardian
+//! has a group of its own, so that no signal to the job reaches it. The command is the first process of a third group in
+//! the same session. So only the holder decides when the command runs: a shell that continues the job continues only the
+//! holder, which checks the lease first.
 //!
-//! **End.** Signals that would end this process are forwarded to the group. The command counts as ended when the first
-//! process of the group has ended. When the lock is lost, everything that descends from the command is ended: SIGTERM
-//! goes to the group, SIGKILL to the group and, on Linux, to every descendant. This process is a child subreaper: it,
-//! or a closer descendant, adopts descendants whose parents have ended. So a scan of `/proc` finds them, whatever their
-//! group, session, namespace or name, and is repeated until two scans in a row find none. They are identified by
-//! process id and start time.
+//! **Start.** The guardian runs this program once more as the launcher, in the new group. The launcher asks the kernel to
+//! kill it when the guardian ends, and waits. The holder checks the lease, and tells the guardian to let the launcher
+//! become the command.
 //!
-//! If this process itself is killed, Linux kills the command, unless it has changed its user (sudo) or has
-//! capabilities. The kernel does not kill the children of the command, in its group or outside: it kills a process with
-//! its parent only if the process has asked for that, and children do not inherit the request.
+//! **End.** Signals that this process gets are forwarded to the group. The command counts as ended when the first process
+//! of the group has ended, or with `--until-all-end`, when nothing descends from it any more. When the lock is lost,
+//! everything that descends from the command is ended: SIGTERM goes to the group, SIGKILL to the group and, on Linux, to
+//! every descendant, whatever its group, session, namespace or name.
 //!
-//! **Waits for servers** may last long, so none is left to itself: a signal or `--timeout` closes the session, which
-//! ends them all. [`Signals`] decides when.
+//! If the guardian is killed, Linux kills the command, unless it has changed its user (sudo) or has capabilities. The
+//! holder then adopts the rest and ends it.
 //!
-//! **The terminal.** Whenever the group of this process has the terminal, this process hands it over to the group of
-//! the command. It does so at once if all three standard descriptors are the terminal. Otherwise, other processes of a
-//! pipeline may read from the terminal, so this process waits until the command is stopped for using it. It takes the
-//! terminal back when it stops the job, and when the command has ended.
+//! **The terminal.** When the command is stopped for using the terminal, and the group of this process has the terminal,
+//! this process hands it over to the group of the command, and again whenever the job gets it. Before that, the whole job
+//! sees what is typed, Ctrl-C for example. It takes the terminal back when it stops the job, when somebody else has
+//! stopped the command, and when the command has ended.
 //!
 //! While the command has the terminal:
 //!
@@ -35,13 +34,13 @@
 //!
 //! While the command does not have the terminal:
 //!
-//! - **Ctrl-C and Ctrl-\\** go to this process, which forwards them.
+//! - **Ctrl-C and Ctrl-\\** go to the job, and so to this process, which forwards them.
 //! - **Ctrl-Z** goes to this process, which stops the command, and then continues as above.
 //! - **A command that uses the terminal** is stopped, as any background job is. This process reports the stop, and
 //!   ends the command after `--stopped-for`.
 //!
-//! **`fg` and `bg`** continue this process. If the lease still lasts, this process then continues the command.
-//! Otherwise, it kills the command.
+//! **`fg` and `bg`** continue this process. If the lease still lasts, this process then continues the command. Otherwise,
+//! the guardian has ended the command.
 //!
 //! If no shell could continue this process, because its group is orphaned, nothing is stopped. Writing to a terminal
 //! never stops this process: SIGTTOU and SIGTTIN are blocked. A separate thread writes all messages, so a full pipe
@@ -106,7 +105,7 @@ const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
-    let (builder, signals) = begin(connection, &args.dir)?;
+    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
     let wait = match (limit, args.timeout) {
         (Limit::Wait(_), Some(timeout)) => Wait::timeout(timeout),
         _ => connection.wait(),
@@ -131,9 +130,19 @@ pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Fai
 }
 
 /// Checks the arguments and takes over the signals, before connecting.
-fn begin(connection: &ConnectionArgs, dir: &str) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
+fn begin(
+    connection: &ConnectionArgs,
+    dir: &str,
+    args: &CommandArgs,
+) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
     let builder = connection.builder(&connection.connect)?;
     builder.check_lock_path(dir)?;
+    if args.until_all_end && !platform::shows_children() {
+        return Err(Failure::new(
+            SYSTEM,
+            "--until-all-end needs a system that shows the children of a process in /proc",
+        ));
+    }
     // Signals are handled before anything waits, because the kernel drops a signal to process 1 that has no handler.
     Ok((builder, platform::signals().map_err(system)?))
 }

@@ -37,7 +37,7 @@ pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, F
     if let Some(program) = args.command.command.first() {
         platform::check_program(program).map_err(|error| not_started(program, &error))?;
     }
-    let (builder, signals) = begin(connection, &args.dir)?;
+    let (builder, signals) = begin(connection, &args.dir, &args.command)?;
     let explained = |failed: Failed| failed.explain(connection, &args.dir);
     let session = match connect(builder, connection.wait(), &signals).map_err(explained)? {
         Ok(session) => session,

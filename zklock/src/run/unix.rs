@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -436,6 +437,12 @@ fn read_reports(reports: &UnixStream, changes: &Sender<Change>) {
         }
     };
     let _ = changes.send(last);
+}
+
+/// Returns whether the system shows the children of a process, so that a guardian knows when none is left.
+pub(super) fn shows_children() -> bool {
+    let own_id = getpid().as_raw_nonzero();
+    Path::new(&format!("/proc/self/task/{own_id}/children")).exists()
 }
 
 /// Returns whether an operation can succeed later, because this process or the system has no process, descriptor or

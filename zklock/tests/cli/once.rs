@@ -11,8 +11,11 @@ use crate::support::wait::eventually;
 
 impl Fixture {
     fn once(&self, options: &[&str], script: &str) -> Program {
-        let args =
-            [&["once", "--max-tick", "500ms"], options, &[self.dir.as_str(), "--", "sh", "-c", script]];
+        self.once_with(options, &["sh", "-c", script])
+    }
+
+    fn once_with(&self, options: &[&str], command: &[&str]) -> Program {
+        let args = [&["once", "--max-tick", "500ms"], options, &[self.dir.as_str(), "--"], command];
         Program::start(self.server, &args.concat())
     }
 }
@@ -48,6 +51,37 @@ fn command_that_cannot_be_started_is_found_out_without_a_server() {
         Program::spawn(command("127.0.0.1:1", &args)).end().assert_failed(code, program);
     }
     fixture.once(&["--key", "a"], "echo ran").end().assert_code_and_out(0, "ran\n");
+}
+
+/// `/proc/self/exe` is then the other program, so the guardian of the command cannot be started.
+#[cfg(target_os = "linux")]
+#[test]
+fn program_that_cannot_start_itself_uses_up_no_key() {
+    let fixture = Fixture::new();
+    let connect = fixture.server.connect_string();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let loader = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let loader = loader.into_iter().find(|path| path.contains("/ld-") || path.contains("/ld.")).unwrap();
+    let mut through_loader = Command::new(loader);
+    through_loader.arg(env!("CARGO_BIN_EXE_zklock")).args(["once", "-c", &connect, "--max-tick", "500ms"]);
+    through_loader.args(["--key", "a", &fixture.dir, "--", "sh", "-c", "echo ran"]);
+    let ended = Program::spawn(through_loader).end();
+    assert_eq!((ended.code, ended.out.as_str()), (70, ""), "{ended:?}");
+    assert!(ended.err.contains("zklock cannot start itself a second time"), "{ended:?}");
+    fixture.once(&["--key", "a"], "echo ran").end().assert_code_and_out(0, "ran\n");
+}
+
+/// The file looks like a program, but its interpreter is missing.
+#[test]
+fn program_that_cannot_be_executed_uses_up_no_key() {
+    use std::os::unix::fs::PermissionsExt;
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = file(files.path(), "script", "#!/no/such/interpreter\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = || fixture.once_with(&["--key", "a"], &[&script]).end();
+    run().assert_failed(127, &script);
+    fs::write(&script, "#!/bin/sh\necho ran\n").unwrap();
+    run().assert_code_and_out(0, "ran\n");
 }
 
 /// With some of these limits, the command cannot be started after its key was marked.

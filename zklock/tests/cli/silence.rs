@@ -49,8 +49,8 @@ fn end_by(signal: Signal, program: Program) -> Ended {
 
 #[test]
 fn signal_after_the_command_ends_the_release_and_the_code_stays() {
-    let fixture = Fixture::new();
     for args in [&["run"][..], &["run", "--permits", "2"], &["once", "--key", "a"]] {
+        let fixture = Fixture::new();
         let relay = fixture.relay();
         let mut program = fixture.through(&relay, args, WAITING);
         let pid = program.line_with("pid");

@@ -182,6 +182,48 @@ fn interrupt_ends_the_command_and_the_script_around_it() {
     fixture.await_requests(0);
 }
 
+/// As under `make -j2`: another part of the job must not have to wait until the command has ended.
+#[test]
+fn rest_of_the_job_is_interrupted_as_well() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let script = "import os, signal, subprocess
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b'the rest is told\\n'))
+script = \"trap 'echo the command is told' INT; echo up; sleep 1000 & wait; wait\"
+program = subprocess.Popen([os.environ['zklock'], 'run', os.environ['dir'], '--', 'sh', '-c', script])
+program.wait()
+";
+    let script = file(files.path(), "script.py", script);
+    if !has_python() {
+        return;
+    }
+    let mut terminal = Terminal::new(&fixture);
+    terminal.type_line(&format!("python3 {script}"));
+    terminal.expect("up");
+    terminal.type_keys("\x03");
+    eventually("all are told", || {
+        let output = terminal.output.lock();
+        output.contains("the rest is told") && output.contains("the command is told")
+    });
+}
+
+/// The inner program asks the outer one for the terminal.
+#[test]
+fn command_of_a_program_within_a_program_gets_the_terminal() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    for inner in ["exec $zklock", "$zklock"] {
+        terminal.run(
+            "",
+            &format!("{inner} run $dir/inner -- sh -c \"echo up; read x; echo got:\\$x\"; :"),
+            "",
+        );
+        terminal.expect("up");
+        terminal.type_line("hello");
+        terminal.expect("got:hello");
+        terminal.expect("prompt> ");
+    }
+}
+
 /// Unlike Ctrl-C, the signal is meant for the program and its command alone.
 #[test]
 fn interrupt_of_the_program_alone_leaves_the_script_around_it() {
