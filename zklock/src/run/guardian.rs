@@ -26,13 +26,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use rustix::stdio::stdin;
-use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::{SIGCHLD, SIGPIPE};
 use signal_hook::{flag, low_level};
 
 use super::descendants::{Descendants, Hunt, Rest};
 use super::launcher::{launcher_of, own_path, this_program};
 use super::wire::{self, Order, Report};
-use super::{now, terminal};
+use super::{is_ignored, now, terminal};
 use crate::failure::SYSTEM;
 use crate::run::leash::{Leash, Step, Term};
 
@@ -75,6 +75,7 @@ impl Guardian {
             .arg(own_path)
             .arg(grace.to_string())
             .arg(waits_for_all.to_string())
+            .arg(is_ignored(SIGPIPE).to_string())
             .arg(program)
             .args(arguments);
         command.stdin(Stdio::from(OwnedFd::from(other))).process_group(0);
@@ -187,7 +188,8 @@ impl Guard {
         let (first, input) = wire::receive(stdin())?;
         let Some(Order::Hold(term)) = Order::decode(first) else { return Err(Errno::INVAL.into()) };
         let mut next = || arguments.next().ok_or(Errno::INVAL);
-        let (own_path, grace, waits_for_all, program) = (next()?, next()?, next()?, next()?);
+        let (own_path, grace, waits_for_all) = (next()?, next()?, next()?);
+        let (ignores_pipe, program) = (next()?, next()?);
         let grace = grace.to_str().and_then(|grace| grace.parse().ok()).ok_or(Errno::INVAL)?;
         let arguments: Vec<OsString> = arguments.collect();
         let job = nix::unistd::getpgid(Some(nix::unistd::getppid())).ok();
@@ -201,7 +203,7 @@ impl Guard {
 
         let (launcher, other) = UnixStream::pair()?;
         launcher.set_nonblocking(true)?;
-        let mut command = launcher_of(&own_path, &program, &arguments);
+        let mut command = launcher_of(&own_path, &ignores_pipe, &program, &arguments);
         let started = command.stdin(Stdio::from(OwnedFd::from(other))).spawn()?;
         let command = Pid::from_child(&started);
         // Not before the launcher has started, because it would inherit the blocked signals.

@@ -3,10 +3,12 @@
 //! It does what only a process can do for itself, and then waits for the guardian. Nothing of the command runs before
 //! that.
 
+use std::convert::Infallible;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -14,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
 use nix::sys::signal::SigSet;
+#[cfg(target_os = "linux")]
+use nix::unistd::execvpe;
 use rustix::io::Errno;
 use rustix::stdio::{dup2_stdin, stdin};
 
@@ -26,9 +30,15 @@ const NAME: &str = "zklock: launcher";
 
 /// Returns a command that starts the launcher of `program`, in a separate process group. Its standard input must be a
 /// socket.
-pub(super) fn launcher_of(own_path: &OsString, program: &OsString, arguments: &[OsString]) -> Command {
+pub(super) fn launcher_of(
+    own_path: &OsString,
+    ignores_pipe: &OsString,
+    program: &OsString,
+    arguments: &[OsString],
+) -> Command {
     let mut launcher = this_program(own_path, NAME);
-    launcher.arg(process::id().to_string()).arg(program).args(arguments).process_group(0);
+    launcher.arg(process::id().to_string()).arg(ignores_pipe).arg(program).args(arguments);
+    launcher.process_group(0);
     launcher
 }
 
@@ -53,11 +63,11 @@ pub(super) fn launch() -> Option<u8> {
     if arguments.next()? != NAME {
         return None;
     }
-    let (guardian, program) = (arguments.next()?, arguments.next()?);
+    let (guardian, ignores_pipe, program) = (arguments.next()?, arguments.next()?, arguments.next()?);
     let (error, code) = match wait_for_start(&guardian) {
         Err(error) => (error, SYSTEM),
         Ok(guardian) => {
-            let error = become_command(&program, &arguments.collect::<Vec<_>>());
+            let error = become_command(&program, &arguments.collect::<Vec<_>>(), ignores_pipe == "true");
             // The guardian may have ended.
             let _ = (&guardian).write_all(&error.raw_os_error().unwrap_or_default().to_le_bytes());
             let is_missing = error.kind() == io::ErrorKind::NotFound;
@@ -69,13 +79,37 @@ pub(super) fn launch() -> Option<u8> {
 }
 
 /// Returns only if that fails.
-fn become_command(program: &OsString, arguments: &[OsString]) -> io::Error {
+fn become_command(program: &OsString, arguments: &[OsString], ignores_pipe: bool) -> io::Error {
+    #[cfg(target_os = "linux")]
+    if ignores_pipe {
+        let Err(error) = exec_as_it_is(program, arguments);
+        return error;
+    }
     let error = Command::new(program).args(arguments).envs(systemd::own_ids()).exec();
     if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) {
         // The program is a script without #!. Some implementations of execvp(3) run such a script in a shell.
         return Command::new("/bin/sh").arg(path_of(program)).args(arguments).envs(systemd::own_ids()).exec();
     }
     error
+}
+
+/// Becomes a program without what [`Command::exec`] does before: it makes SIGPIPE end the program, although Rust programs
+/// ignore it.
+#[cfg(target_os = "linux")]
+fn exec_as_it_is(program: &OsString, arguments: &[OsString]) -> io::Result<Infallible> {
+    let variables = env::vars_os().filter(|(name, _)| !systemd::own_ids().any(|(own, _)| own == name));
+    let own_ids = systemd::own_ids().map(|(name, id)| (name.into(), id.into()));
+    let variables = variables.chain(own_ids).map(|(mut variable, value): (OsString, OsString)| {
+        variable.push("=");
+        variable.push(value);
+        variable
+    });
+    let all = |texts: Vec<OsString>| {
+        texts.into_iter().map(|text| CString::new(text.into_vec())).collect::<Result<Vec<_>, _>>()
+    };
+    let arguments = all([std::slice::from_ref(program), arguments].concat())?;
+    let variables = all(variables.collect())?;
+    Ok(execvpe(&arguments[0], &arguments, &variables)?)
 }
 
 /// The path of a program: a name without a slash is looked up in PATH.

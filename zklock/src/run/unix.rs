@@ -83,8 +83,6 @@ pub(crate) fn block_terminal_stops() -> io::Result<()> {
 /// The signals that this process gets from now on: all that are forwarded, and SIGCONT. Signals that it was started to
 /// ignore, by nohup(1) for example, stay ignored.
 pub(super) fn signals() -> io::Result<Receiver<i32>> {
-    let ignored = ignored_signals();
-    let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
     let mut signals = Signals::new([SIGCONT])?;
     let handle = signals.handle();
     for signal in (1..=MAX_SIGNAL).filter(|signal| !NOT_FORWARDED.contains(signal) && !is_ignored(*signal)) {
@@ -105,6 +103,16 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
     })?;
     Ok(receiver)
 }
+
+/// Returns whether this program was started to ignore a signal.
+fn is_ignored(signal: i32) -> bool {
+    *IGNORED >> (signal - 1) & 1 == 1
+}
+
+/// The signals that this program was started to ignore. This is read before Rust's own start, which makes each program
+/// ignore SIGPIPE.
+#[ctor::ctor]
+static IGNORED: u64 = ignored_signals();
 
 /// The ignored signals as bits. Without /proc, no signal counts as ignored.
 fn ignored_signals() -> u64 {

@@ -205,6 +205,35 @@ fn signal_that_means_nothing_by_default_does_not_end_the_wait() {
     assert_eq!(program.end().code, 3);
 }
 
+/// systemd starts services so. The command is not to be ended by a pipe whose reader has gone.
+#[test]
+fn command_ignores_what_the_program_was_started_to_ignore() {
+    let connect = Fixture::new().server.connect_string();
+    for (signals, bits) in [("", 0), ("PIPE", 1 << 12), ("PIPE HUP USR2", 1 << 12 | 1 | 1 << 11)] {
+        let fixture = Fixture::new();
+        let mut shell = Command::new("env");
+        shell.args(["--default-signal", "sh", "-c"]);
+        let traps: String = signals.split_whitespace().map(|name| format!("trap '' {name}; ")).collect();
+        shell.args([&format!("{traps}exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_zklock")]);
+        shell.args([
+            "run",
+            "-c",
+            &connect,
+            "--max-tick",
+            "500ms",
+            &fixture.dir,
+            "--",
+            "grep",
+            "SigIgn",
+            "/proc/self/status",
+        ]);
+        let ended = Program::spawn(shell).end();
+        let ignored = ended.out.split_whitespace().nth(1).map(|bits| u64::from_str_radix(bits, 16).unwrap());
+        // The C library has signals of its own beyond these.
+        assert_eq!(ignored.map(|ignored| ignored & 0x7fff_ffff), Some(bits), "{signals}: {ended:?}");
+    }
+}
+
 // ---- a storm
 
 /// What can be done to a program and its command.
