@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Instant;
 
-use zookeeper_recipes_lock::{ErrorReason, WriteLock, ZNodeName};
+use zookeeper_recipes_lock::{ErrorKind, ErrorReason, WriteLock, ZNodeName};
 
 use crate::fixtures::{Observer, session};
 use crate::support::counter;
@@ -66,7 +66,10 @@ fn join(lock: &WriteLock, all: &[WriteLock]) -> Option<i32> {
             }
             lock.id().map(|id| number_of(&id))
         }
-        Err(error) if error.reason() == ErrorReason::SequenceExhausted => error.path().map(number_of),
+        Err(error) if error.reason() == ErrorReason::SequenceExhausted => {
+            assert_eq!(error.kind(), ErrorKind::Permanent, "{error}");
+            error.path().map(number_of)
+        }
         Err(error) => panic!("{error}"),
     }
 }

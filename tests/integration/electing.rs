@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use zookeeper_recipes_lock::client::{Acl, Permissions};
 use zookeeper_recipes_lock::queue::{Revocation, Revoker};
 use zookeeper_recipes_lock::{
-    BlockingWriteLock, Candidate, ErrorReason, Leadership, LockOptions, LossReason, Session, Wait,
+    BlockingWriteLock, Candidate, ErrorKind, ErrorReason, Leadership, LockOptions, LossReason, Session, Wait,
 };
 
 use crate::child_test::ChildTest;
@@ -224,7 +224,11 @@ fn panic_in_the_closure_ends_the_candidate_and_its_leadership() {
     assert!(await_leading(&messages) > first);
     assert_ends(&panicking);
     let error = panicking.error().unwrap();
-    assert_eq!(error.reason(), ErrorReason::LeaderPanicked, "{error:?}");
+    assert_eq!(
+        (error.kind(), error.reason()),
+        (ErrorKind::Permanent, ErrorReason::LeaderPanicked),
+        "{error:?}"
+    );
     assert!(error.to_string().contains(&dir) && error.to_string().contains("on purpose, 7"), "{error}");
     assert!(led.recv().is_err(), "the closure must be dropped without another call");
 }

@@ -1,9 +1,23 @@
-//! Tests of what an error tells a program to do: the reaction table of `docs/operations.md`, produced by a real server.
-//! Other files produce the rows that need a fault of the servers, TLS, SASL or a candidate.
+//! Tests of what an error tells a program to do: the reaction table of `docs/operations.md`, produced by real servers.
+//!
+//! Other tests check the kind of the errors that need their fixtures:
+//! - `InvalidTls`: `tls::client_with_an_encrypted_key_locks_over_tls`
+//! - `CertificateRefused`: `tls::client_that_may_not_connect_learns_the_cause_in_time`
+//! - `LeaderPanicked`: `electing::panic_in_the_closure_ends_the_candidate_and_its_leadership`
+//! - `OutcomeUnknown`: `recoverable::create_with_a_lost_request_does_not_claim_a_znode_of_another`
+//! - `SequenceExhausted`: `counter_end::at_most_one_owner_at_the_end_of_the_counter`
+//! - `Unsupported`, which only a client without transactions still gets: in `blocking`,
+//!   `transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported`
+//!
+//! Only an application makes errors with the reason `Other`.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions, ZkError};
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 use zookeeper_recipes_lock::queue::{LockDirectory, Revoker};
@@ -13,8 +27,10 @@ use zookeeper_recipes_lock::{
 };
 
 use crate::acl;
+use crate::child_test::ChildTest;
 use crate::fixtures::{LONG, Observer, SHORT, connect, next, session, unique_dir};
-use crate::support::net::free_port;
+use crate::support::ensemble::Ensemble;
+use crate::support::net::{free_port, listen};
 use crate::support::relay::{Relay, Request};
 use crate::support::server::{self, Server, ServerOptions};
 use crate::support::wait::{deadline, eventually, eventually_within, scaled};
@@ -152,6 +168,22 @@ fn used_up_quota_is_what_each_call_and_each_deadline_reports() {
     assert!(lock.try_lock().unwrap().is_some(), "the lock is free once there is room");
 }
 
+#[test]
+fn process_without_descriptors_can_try_again() {
+    const NAME: &str = "reactions::process_without_descriptors_can_try_again";
+    if let Some((address, _)) = ChildTest::arguments() {
+        let limit = getrlimit(Resource::Nofile);
+        let next = File::open("/dev/null").unwrap().as_raw_fd();
+        setrlimit(Resource::Nofile, Rlimit { current: u64::try_from(next).ok(), ..limit }).unwrap();
+        let refused = Session::builder(&address).session_timeout(LONG).connect();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert_reaction(refused, ErrorKind::Retry, ErrorReason::Thread, "os error 24");
+        drop(connect(&address, LONG));
+        return ChildTest::send("connected");
+    }
+    assert_eq!(ChildTest::start(NAME, "/").receive(), "connected");
+}
+
 // ---- the call, the operator
 
 #[test]
@@ -199,6 +231,51 @@ fn connection_that_an_operator_must_correct_is_permanent() {
     assert_reaction(refused, ErrorKind::Permanent, ErrorReason::CredentialsRefused, &address);
     let wrong = Session::builder(&address).session_timeout(Duration::ZERO).connect();
     assert_reaction(wrong, ErrorKind::Permanent, ErrorReason::InvalidArgument, "session timeout");
+}
+
+/// ClickHouse Keeper answers a connect request without saying whether it is read-only, and with a password of zeros.
+#[test]
+fn servers_that_are_not_zookeeper_are_permanent() {
+    let listener = listen();
+    let address = listener.local_addr().unwrap().to_string();
+    let keeper = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        client.read_exact(&mut [0; 49]).unwrap();
+        let [length, version, timeout, password] = [36, 0, 10_000, 16].map(i32::to_be_bytes);
+        let answer = [&length[..], &version, &timeout, &1_i64.to_be_bytes(), &password, &[0; 16]];
+        client.write_all(&answer.concat()).unwrap();
+    });
+    let refused = Session::builder(&address).session_timeout(LONG).connect();
+    assert_reaction(refused, ErrorKind::Permanent, ErrorReason::NotZooKeeper, &address);
+    keeper.join().unwrap();
+}
+
+#[test]
+fn request_that_ends_each_connection_is_permanent() {
+    const BUFFER: usize = 20_000;
+    let jvm_flags = vec![format!("-Djute.maxbuffer={BUFFER}")];
+    let server = Server::with(ServerOptions { jvm_flags, ..ServerOptions::default() });
+    // The session does not know of this small buffer.
+    let near = session(&server);
+    let options = LockOptions::new().data(vec![0; BUFFER]);
+    let locked = BlockingWriteLock::with_options(&near, "/locks/a", options).unwrap().lock();
+    assert_reaction(locked, ErrorKind::Permanent, ErrorReason::EndsConnection, "/locks/a");
+    drop(hold(&near, "/locks/a"));
+}
+
+#[test]
+fn server_that_has_diverged_is_permanent() {
+    let ensemble = Ensemble::start(3);
+    let (leader, follower) = (ensemble.leader(), ensemble.follower());
+    let near = connect(&ensemble.connect_string_of(leader), LONG);
+    let guard = hold(&near, "/locks/a");
+    let id = guard.id().to_owned();
+    ensemble.diverge(follower, || {
+        guard.unlock().unwrap();
+    });
+    let diverged = ensemble.connect_string_of(follower);
+    let asked = Revoker::new(&connect(&diverged, LONG)).request_revocation(&id);
+    assert_reaction(asked, ErrorKind::Permanent, ErrorReason::ServerDiverged, &diverged);
 }
 
 #[test]

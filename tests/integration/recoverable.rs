@@ -104,7 +104,8 @@ fn is_answer<T>(outcome: &Result<T, LockError>, answer: ZkError) -> bool {
 }
 
 fn is_unknown<T>(outcome: &Result<T, LockError>) -> bool {
-    matches!(outcome, Err(error) if error.reason() == ErrorReason::OutcomeUnknown)
+    let expected = (ErrorKind::Permanent, ErrorReason::OutcomeUnknown);
+    matches!(outcome, Err(error) if (error.kind(), error.reason()) == expected)
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Tests of TLS on real servers, and of the errors of clients that may not connect.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use zookeeper_recipes_lock::client::TlsConfig;
-use zookeeper_recipes_lock::{BlockingWriteLock, ErrorReason, Session, SessionState};
+use zookeeper_recipes_lock::{BlockingWriteLock, ErrorKind, ErrorReason, Session, SessionState};
 
 use crate::fixtures::{LONG, unique_dir};
 use crate::support::certificates::{Authority, Files, Identity};
@@ -76,6 +77,22 @@ fn lock_over_tls_survives_a_restart_of_the_server() {
 }
 
 #[test]
+fn tls_port_is_open_when_start_returns_unless_the_configuration_has_lost_it() {
+    let fixture = Fixture::new();
+    let server = Server::with(fixture.valid());
+    for _ in 0..3 {
+        TcpStream::connect(("127.0.0.1", server.tls_port())).unwrap();
+        server.kill();
+        server.restart();
+    }
+    server.kill();
+    server.reconfigure("secureClientPortAddress=127.0.0.1", "");
+    server.reconfigure(&format!("secureClientPort={}", server.tls_port()), "");
+    server.restart();
+    TcpStream::connect(("127.0.0.1", server.tls_port())).unwrap_err();
+}
+
+#[test]
 fn client_with_an_encrypted_key_locks_over_tls() {
     let fixture = Fixture::new();
     let server = Server::with(fixture.valid());
@@ -87,7 +104,11 @@ fn client_with_an_encrypted_key_locks_over_tls() {
     BlockingWriteLock::new(&session, &unique_dir("encrypted-key")).unwrap().lock().unwrap().unlock().unwrap();
     for (tls, rule) in [(tls.clone(), "no password is set"), (tls.key_password("another"), "is wrong")] {
         let error = Session::builder(&servers).tls(tls).connect().unwrap_err();
-        assert_eq!(error.reason(), ErrorReason::InvalidTls, "{error:?}");
+        assert_eq!(
+            (error.kind(), error.reason()),
+            (ErrorKind::Permanent, ErrorReason::InvalidTls),
+            "{error:?}"
+        );
         assert!(error.to_string().contains(rule), "{error}");
     }
 }
@@ -118,11 +139,18 @@ fn await_first_handshake(servers: &str, tls: &TlsConfig) {
 /// Asserts that connecting fails in time, with an error that names the server and the cause.
 #[track_caller]
 fn assert_refused(case: &str, servers: &str, tls: Option<&TlsConfig>, cause: &str) {
-    assert_refused_with(ErrorReason::CertificateRefused, case, servers, tls, cause);
+    let expected = (ErrorKind::Permanent, ErrorReason::CertificateRefused);
+    assert_refused_with(expected, case, servers, tls, cause);
 }
 
 #[track_caller]
-fn assert_refused_with(reason: ErrorReason, case: &str, servers: &str, tls: Option<&TlsConfig>, cause: &str) {
+fn assert_refused_with(
+    expected: (ErrorKind, ErrorReason),
+    case: &str,
+    servers: &str,
+    tls: Option<&TlsConfig>,
+    cause: &str,
+) {
     let time = scaled(Duration::from_secs(4));
     let builder = Session::builder(servers).session_timeout(LONG);
     let builder = match tls {
@@ -132,7 +160,7 @@ fn assert_refused_with(reason: ErrorReason, case: &str, servers: &str, tls: Opti
     let begun = Instant::now();
     let error = builder.wait_for_server(time).connect().unwrap_err();
     let elapsed = begun.elapsed();
-    assert_eq!(error.reason(), reason, "{case}: {error:?}");
+    assert_eq!((error.kind(), error.reason()), expected, "{case}: {error:?}");
     let message = error.to_string();
     println!("{case}: {message}");
     assert!(message.contains(&format!("{servers} (")) && message.contains(cause), "{case}: {message}");
@@ -175,7 +203,8 @@ fn client_that_may_not_connect_learns_the_cause_in_time() {
         }
         for (case, servers, tls, cause) in &ports {
             let tls = tls.as_ref();
-            scope.spawn(move || assert_refused_with(ErrorReason::NoServer, case, servers, tls, cause));
+            let expected = (ErrorKind::Retry, ErrorReason::NoServer);
+            scope.spawn(move || assert_refused_with(expected, case, servers, tls, cause));
         }
     });
 }

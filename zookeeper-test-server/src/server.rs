@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use super::daemon::Daemon;
 use super::java::{self, JVM_FLAGS, MAIN_CLASS};
-use super::net::{four_letter, free_port};
+use super::net::{four_letter, free_port, loopback};
 use super::options::{ServerOptions, utf8, with_log};
 use super::process::tail;
 use super::wait::{holds_within, some_within};
@@ -169,12 +170,23 @@ impl TestServer {
         if self.comes_up()? { Ok(()) } else { Err(with_log("the server ended", self.dir())) }
     }
 
-    /// Blocks until the server serves. Returns `false` if it ended instead.
+    /// Blocks until the server serves on each of its client ports. Returns `false` if it ended instead.
     fn comes_up(&self) -> io::Result<bool> {
-        if holds_within(self.start_limit, || self.serves() || !self.is_running()) {
+        let tls_port = self.configured_tls_port()?;
+        let listens_for_tls =
+            || tls_port.is_none_or(|port| TcpStream::connect_timeout(&loopback(port), MAX_ANSWER).is_ok());
+        if holds_within(self.start_limit, || self.serves() && listens_for_tls() || !self.is_running()) {
             return Ok(self.is_running());
         }
         Err(with_log("the server is running but does not serve", self.dir()))
+    }
+
+    /// Returns the TLS port, unless a test has removed it from the configuration. A standalone server opens that port
+    /// after it has begun to serve on the other one.
+    fn configured_tls_port(&self) -> io::Result<Option<u16>> {
+        let text = fs::read_to_string(self.dir().join("zoo.cfg"))?;
+        let is_configured = |port: &u16| text.lines().any(|line| line == format!("secureClientPort={port}"));
+        Ok(self.tls_port.filter(is_configured))
     }
 
     /// Returns `true` from the start to the end of the process. A paused server is running.

@@ -288,7 +288,7 @@ fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
     let session = session_on(Arc::new(handle), LONG).unwrap();
     let guard = BlockingWriteLock::new(&session, &unique_dir("commit")).unwrap().lock().unwrap();
     let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::Unsupported, "{error:?}");
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Permanent, ErrorReason::Unsupported), "{error:?}");
     guard.unlock().unwrap();
 }
 

@@ -469,6 +469,9 @@ impl<C> Machine<C> {
 
     /// Does what is due. Call this when the [deadline](Machine::deadline) has passed.
     pub fn timer(&mut self, now: Moment) {
+        if matches!(self.phase, Phase::Ended) {
+            return;
+        }
         if self.closing_until.is_some_and(|until| until <= now) {
             return self.end();
         }

@@ -347,9 +347,15 @@ impl Endpoint {
         (!is_reported).then_some("does not report an event of a watch")
     }
 
-    pub(super) fn timer(&mut self, now: Moment) {
+    /// Returns the server of an attempt that has run out of time on a narrow link.
+    pub(super) fn timer(&mut self, now: Moment) -> Option<usize> {
+        let is_attempt =
+            |transport: &&Transport| self.contact == Contact::Disconnected && transport.is_narrow();
+        let attempt = self.transport.as_ref().filter(is_attempt).map(|transport| transport.server);
+        let number = self.link_number;
         self.machine.timer(now);
         self.settle();
+        attempt.filter(|_| number != self.link_number)
     }
 
     pub(super) fn timer_is_due(&self, now: Moment) -> bool {

@@ -25,8 +25,8 @@
 //! In addition to the promises of every run:
 //! - What a client sends agrees with the frames that it has received: the session, its password, the last
 //!   transaction, its watches, its credentials. See [`Ledger`](ledger::Ledger).
-//! - No client gives up a live session, and no session expires if some server could be reached for all of its
-//!   timeout.
+//! - No client gives up a live session. No session expires if some server could be reached for all of its timeout,
+//!   unless an attempt at such a server has run out of time on a narrow link.
 //! - No call takes as long as a session timeout. No client continues to use a connection after garbage, or
 //!   leaves a connection without a fault.
 
@@ -223,7 +223,11 @@ impl World {
             endpoint.last_step = now;
             match step {
                 Step::Act => return self.act_on_wire(number, endpoint),
-                Step::Timer => endpoint.timer(now),
+                Step::Timer => {
+                    if let Some(server) = endpoint.timer(now) {
+                        self.lose_attempt(number, server);
+                    }
+                }
                 Step::Probe => return self.end_probe(number, endpoint),
                 Step::Open => self.open_transport(number, endpoint),
                 Step::Send => self.send_up(number, endpoint, None),

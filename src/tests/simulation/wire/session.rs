@@ -256,6 +256,17 @@ impl World {
         }
     }
 
+    /// Records that an attempt has run out of time on a narrow link. If only the link was to blame, the client has lost
+    /// the time that it needs when the other servers fail.
+    pub(super) fn lose_attempt(&self, number: usize, server: usize) {
+        let now = self.now();
+        let mut state = self.state();
+        if state.ensemble.servers[server].well_since.is_some() {
+            state.clients[number].wired_mut().hinder(now);
+            saw("attempt-outlasted-by-a-narrow-link");
+        }
+    }
+
     /// Checks that no session expires if its client could reach some server all the time.
     fn check_expiry(&self, number: usize) {
         let now = self.now();

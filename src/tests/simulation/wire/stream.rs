@@ -120,6 +120,11 @@ impl Transport {
         self.peer.is_mute = true;
     }
 
+    /// Returns whether its segments have to wait for each other.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.transmits_until.is_some() || self.receives_until.is_some()
+    }
+
     /// Returns whether the next segment to the server may be sent.
     pub(super) fn may_send(&self, now: Moment) -> bool {
         !self.up.is_empty() && !self.swallows_up && self.transmits_until.is_none_or(|until| until <= now)

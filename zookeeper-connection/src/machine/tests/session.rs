@@ -185,6 +185,8 @@ fn session_that_is_unknown_at_former_addresses_only_ends_a_session_timeout_after
         }
         assert_eq!(scripted.now, heard.after(TIMEOUT));
         assert!(lost_for(&scripted.actions(), SessionLoss::Expired));
+        scripted.machine.timer(scripted.now);
+        assert!(scripted.machine.next_action().is_none(), "the machine has ended");
 
         let mut scripted = Scripted::serving();
         scripted.advance(TIMEOUT);
