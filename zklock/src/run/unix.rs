@@ -56,6 +56,9 @@ const MAX_SIGNAL: i32 = 64;
 /// How long the guardian may say nothing while it kills what is left of the command.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
+/// The pause between two looks at the guardian meanwhile.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a command may take to stop when it is asked to.
 const MAX_STOPPING: Duration = Duration::from_secs(2);
 
@@ -350,19 +353,18 @@ impl Child {
         loop {
             self.reap();
             self.guardian.keep_running();
-            let mut rest = Rest::Some;
-            match self.changes.recv_timeout(hunt.pause) {
-                Ok(Change::Gone) => rest = Rest::None,
+            let pause = if is_alone { hunt.pause } else { LOOK_PAUSE };
+            match self.changes.recv_timeout(pause) {
+                Ok(Change::Gone) => return group,
                 Ok(Change::Unsure | Change::Unguarded) => is_alone = true,
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(hunt.pause),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());
-            if is_alone && rest == Rest::Some {
-                rest = Rest::Unknown;
-            }
-            if let Some(outcome) = hunt.look(&self.descendants, rest, complain_of_the_rest) {
-                return group.and(outcome);
+            if is_alone {
+                if let Some(outcome) = hunt.look(&self.descendants, Rest::Unknown, complain_of_the_rest) {
+                    return group.and(outcome);
+                }
             }
         }
     }
