@@ -110,10 +110,13 @@ The command:
   The command gets the environment of zklock, including ZK_AUTH, ZK_SASL and ZK_CERT_KEY_PASSWORD if they
   are set. zklock adds ZKLOCK_PATH, the znode of its request, and ZKLOCK_FENCING_TOKEN. With --shared and
   --permits, there is no token: several commands hold the lock at once, so no token orders them.
-  The command runs in a separate process group. zklock forwards SIGALRM, SIGHUP, SIGINT, SIGIO,
-  SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU and SIGXFSZ to that group. While zklock
-  waits for the lock, each of these signals except SIGUSR1 and SIGUSR2 ends the wait.
-  zklock releases the lock when the command has ended. The exit code is then that of the command, even if a
+  The command runs in a separate process group. zklock forwards every signal that it can catch to that group,
+  except those that report a fault of zklock itself, such as SIGSEGV. What zklock was started to ignore, the
+  command ignores. While zklock waits for the lock, each signal ends the wait, except SIGUSR1, SIGUSR2, and
+  those that do nothing by default, such as SIGWINCH.
+  The parent of the command is its guardian, another process of zklock, which takes no signals.
+  zklock releases the lock when the command has ended; with --until-all-end, when everything that the command
+  has started has ended, too. The exit code is then that of the command, even if a
   signal ends the wait for the release.
   Where LISTEN_PID, WATCHDOG_PID or SYSTEMD_EXEC_PID names zklock, it names the command instead. A systemd
   service whose command reports READY=1 or a watchdog needs NotifyAccess=all.
@@ -122,8 +125,9 @@ The command:
   taken in between, or with --permits.
 
 The terminal:
-  In the foreground, the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work.
-  After Ctrl-Z, nothing renews the lock, so it is lost when its lease ends. 'fg' then kills the command.
+  In the foreground, the command has the terminal, as in a shell: prompts, Ctrl-C, Ctrl-Z and 'fg' work. It
+  gets the terminal when it first uses it. Before that, Ctrl-C goes to the whole job.
+  After Ctrl-Z, nothing renews the lock, so the command is ended before its lease ends. 'fg' in time goes on.
   In the background, a command that reads from the terminal is stopped, as any job is. It keeps the lock.
   zklock reports a stopped command and ends it after --stopped-for: with SIGTERM, and with SIGKILL after
   --grace.
@@ -147,25 +151,24 @@ When the lock is lost:
   If another client asks for the release of the lock ('zklock revoke'), the command gets SIGTERM, but no
   SIGKILL.
   If the lock is lost, or about to be, before the command starts, zklock does not start it.
-  If zklock itself is killed by SIGKILL, Linux kills the command at once. Its children run on without the
-  lock, unless zklock is process 1 of a container or systemd ends them (KillMode=mixed). A command that
-  has changed its user, such as sudo, also runs on.
-  If zklock alone is suspended (SIGSTOP) for longer than the lease, the command runs on without the lock. If
-  both are (a frozen container), the command may run for a moment before zklock ends it. A command that
+  If zklock itself is killed, stopped or frozen, the guardian ends the command in the same way, in time. If the
+  guardian is killed, Linux kills the command, and zklock ends the rest. If both are stopped or killed at the
+  same time (a frozen container), the command may run for a moment without the lock, or on. A command that
   writes to a shared resource should therefore send its fencing token along.
 
 What is ended:
   SIGTERM goes to the process group of the command. SIGKILL goes to the group and, on Linux, to all other
   descendants of the command, such as those started by timeout, setsid, or a second 'zklock run'. If the
   lock is lost and the command ends after SIGTERM, any of these processes that still run get SIGKILL.
-  zklock adopts descendants whose parents have ended. If it has to kill them, it exits after the last one has
-  ended. As process 1 of a container, it also adopts and kills the other orphans of the container.
+  The guardian adopts descendants whose parents have ended. If they have to be killed, zklock exits after the
+  last one has ended.
   On other systems, descendants outside the group run on without the lock.
   A process of another user, such as one started by sudo, gets no signal unless zklock runs as root. zklock
   reports this and waits until the command ends. Run 'sudo zklock run ...' instead.
   A process that a daemon starts for the command (systemd-run, cron, a container runtime) is not a
   descendant, so it runs on.
-  If the command ends while the lock is held, its background processes continue without the lock. Without
+  If the command ends while the lock is held, its background processes continue without the lock, unless
+  zklock has the option --until-all-end. Without
   --wait, setsid starts such a process and ends at once: use 'zklock run DIR -- setsid --wait COMMAND'. If a
   forwarded signal or 'zklock revoke' ends the command, only those that ignore the signal or are outside the
   process group continue.
