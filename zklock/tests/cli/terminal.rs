@@ -543,8 +543,8 @@ fn signal_ends_the_command_in_each_state_at_each_terminal() {
                 // Somebody has stopped only the command.
                 assert_ne!(state_of(program), 'T', "{context}");
                 kill_process(program, signal).unwrap();
-                // A shell also continues a stopped job that it signals.
-                kill_process(program, Signal::CONT).unwrap();
+                // A shell also continues a stopped job that it signals. The program may have ended already.
+                let _ = kill_process(program, Signal::CONT);
                 fixture.await_requests(usize::from(guard.is_some()));
                 eventually(&context, || ['-', 'Z'].contains(&state_of(program)));
                 assert!(command.is_none_or(|command| state_of(command) == '-'), "{context}");
