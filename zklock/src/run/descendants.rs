@@ -21,7 +21,7 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
-use super::is_shortage;
+use super::{guardian, is_shortage};
 
 /// How long to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING: Duration = Duration::from_secs(1);
@@ -249,8 +249,10 @@ impl Descendants {
         while begun.elapsed() < MAX_STOPPING {
             let (mut moving, mut stopped) = (None, HashSet::new());
             let look = self.look(|proc, running, _| {
-                let running: Vec<_> =
-                    running.iter().filter(|entry| !entry.is_stopped().unwrap_or(false)).collect();
+                let running: Vec<_> = running
+                    .iter()
+                    .filter(|entry| !entry.is_stopped().unwrap_or(false) && !entry.is_guardian())
+                    .collect();
                 for entry in &running {
                     if proc.signal(entry, Signal::STOP).is_ok() {
                         stopped.insert(entry.identity());
@@ -542,6 +544,12 @@ impl Entry {
     /// Returns whether the process has not ended. A stopped process counts as running.
     fn is_running(&self) -> bool {
         self.state != State::Ended
+    }
+
+    /// Returns whether the process is the guardian of another `zklock`, whose lock may be lost first.
+    fn is_guardian(&self) -> bool {
+        read(self.pid, "cmdline")
+            .is_ok_and(|line| line.is_some_and(|line| line.starts_with(guardian::NAME.as_bytes())))
     }
 
     fn is_stopped(&self) -> io::Result<bool> {

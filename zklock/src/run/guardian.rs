@@ -279,6 +279,7 @@ impl Guard {
             match order {
                 Some(Order::Hold(term)) => self.leash.handle_term(term),
                 Some(Order::Launch) => self.launch(),
+                Some(Order::Asked) => self.leash.handle_asked(),
                 Some(Order::Kill) => self.leash.handle_kill(),
                 None => self.has_holder_ended = true,
             }
@@ -336,6 +337,8 @@ impl Guard {
         if let Ok(4) = (&self.launcher).read(&mut error) {
             tell(Report::Failed(i32::from_le_bytes(error)));
         }
+        // It may have ended because the holder has asked it to.
+        self.handle_orders();
         if !self.waits_for_all {
             self.leash.handle_command_end(now());
         }
@@ -359,7 +362,7 @@ impl Guard {
     fn kill(&mut self) {
         tell(Report::Ending);
         self.signal(Signal::KILL);
-        self.hunt = Some(Hunt::default());
+        self.hunt.get_or_insert_default();
     }
 
     /// Looks for what is left of a command that was killed. Returns how long to wait before the next look.

@@ -73,6 +73,13 @@ impl Leash {
         }
     }
 
+    /// Handles the news that the holder asks the command to end.
+    pub(super) fn handle_asked(&mut self) {
+        if let State::Held(term) = &mut self.state {
+            term.ask_at = None;
+        }
+    }
+
     /// Handles the order to kill the command.
     pub(super) fn handle_kill(&mut self) {
         self.state = State::Ending { kill_at: Moment::ZERO, is_asked: true };
@@ -95,7 +102,7 @@ impl Leash {
     /// asked it to end, the holder decides, as long as it can.
     pub(super) fn handle_command_end(&mut self, now: Moment) {
         match &mut self.state {
-            State::Held(Term { ask_at: Some(_), .. }) => self.state = State::Over,
+            State::Held(term) if term.ask_at.is_some() && now < term.end() => self.state = State::Over,
             State::Held(_) => self.grace = Duration::ZERO,
             State::Ending { kill_at, .. } => *kill_at = now.min(*kill_at),
             State::Over => {}
@@ -157,10 +164,11 @@ mod tests {
         Term(Term),
         HolderEnd,
         CommandEnd,
+        Asked,
         Kill,
     }
 
-    use Input::{CommandEnd, HolderEnd, Kill};
+    use Input::{Asked, CommandEnd, HolderEnd, Kill};
 
     fn to(term: Term) -> Input {
         Input::Term(term)
@@ -171,6 +179,7 @@ mod tests {
             Input::Term(term) => leash.handle_term(term),
             HolderEnd => leash.handle_holder_end(now),
             CommandEnd => leash.handle_command_end(now),
+            Asked => leash.handle_asked(),
             Kill => leash.handle_kill(),
         }
     }
@@ -205,6 +214,8 @@ mod tests {
                 &[(1, to(asked(20))), (2, CommandEnd), (3, HolderEnd)],
                 &[(3, Step::Kill)],
             ),
+            ("asked, and ends at once", &[(1, Asked), (1, CommandEnd), (3, HolderEnd)], &[(3, Step::Kill)]),
+            ("asked, and ends at once, no term", &[(1, Asked), (1, CommandEnd)], &[(15, Step::Kill)]),
             ("killed by the holder", &[(1, Kill)], &[(1, Step::Kill)]),
             ("killed after its end", &[(1, CommandEnd), (2, Kill)], &[(2, Step::Kill)]),
             ("killed when left alone", &[(1, HolderEnd), (1, Kill)], &[(1, Step::Kill)]),
@@ -262,6 +273,7 @@ mod tests {
             8 => term.prop_map(Some),
             1 => Just(Some(HolderEnd)),
             1 => Just(Some(CommandEnd)),
+            1 => Just(Some(Asked)),
             1 => Just(Some(Kill)),
             8 => Just(None),
         ]
@@ -289,9 +301,10 @@ mod tests {
                         leash.handle_holder_end(at(now));
                     }
                     Some(CommandEnd) => {
-                        is_over |= matches!(leash.state, State::Held(Term { ask_at: Some(_), .. }));
+                        is_over |= matches!(leash.state, State::Held(term) if term.ask_at.is_some() && at(now) < term.end());
                         leash.handle_command_end(at(now));
                     }
+                    Some(Asked) if !has_holder_ended => leash.handle_asked(),
                     Some(Kill) if !has_holder_ended => {
                         (is_over, last) = (false, now);
                         leash.handle_kill();

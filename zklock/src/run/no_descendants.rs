@@ -65,6 +65,10 @@ impl Descendants {
         Rest::Unknown
     }
 
+    pub(super) fn kill(&self) -> Killed {
+        Killed::default()
+    }
+
     pub(super) fn include_group(&self, _group: Pid) -> bool {
         false
     }

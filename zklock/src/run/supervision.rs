@@ -19,6 +19,9 @@ use crate::stderr::complain;
 /// suspended.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
+/// How soon a command that was killed, but has not ended, is killed again.
+const KILL_PAUSE: Duration = Duration::from_millis(100);
+
 /// The longest wait before the terminal is checked again, while the command is stopped. A shell that gives the terminal
 /// to a running job does not notify the job.
 const TERMINAL_WAIT: Duration = Duration::from_millis(100);
@@ -355,7 +358,8 @@ impl<'a> Supervision<'a> {
         let left = self.kill_time.left(Instant::now());
         if left == Some(Duration::ZERO) {
             self.kill();
-            return MAX_WAIT;
+            // Somebody may stop the guardian before it has done this.
+            return KILL_PAUSE;
         }
         let term = self.term(read_at, remaining, until_ending, left);
         self.child.hold(term);
@@ -425,6 +429,8 @@ impl<'a> Supervision<'a> {
     /// The guardian knows nothing of the lease but what this process has said.
     fn handle_ending_by_the_guardian(&mut self) {
         if self.is_ending() {
+            // What the command leaves behind is being killed, too.
+            self.is_killed = true;
             return;
         }
         (self.lost, self.is_asked) = (true, true);

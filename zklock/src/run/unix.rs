@@ -180,6 +180,7 @@ pub(super) struct Child {
     changes: Receiver<Change>,
     /// Whether the launcher has been allowed to become the command.
     is_launched: bool,
+    is_killed: bool,
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
@@ -215,6 +216,7 @@ impl Child {
             guardian,
             changes,
             is_launched: false,
+            is_killed: false,
             terminal: Terminal::open(),
             stopping_until: None,
             has_forwarded_interrupt: false,
@@ -330,23 +332,30 @@ impl Child {
     /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the
     /// command is killed instead: if it was started to ignore SIGTERM, it would become the command when it is
     /// continued.
-    pub(super) fn terminate(&self) -> io::Result<()> {
+    pub(super) fn terminate(&mut self) -> io::Result<()> {
         if !self.is_launched {
             return self.kill();
         }
+        // Before the signal: what the command leaves behind must not count as left by itself.
+        self.guardian.tell(Order::Asked);
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
-    /// Kills the process group, and lets the guardian kill all descendants.
-    pub(super) fn kill(&self) -> io::Result<()> {
+    /// Kills the process group, and lets the guardian kill all descendants. If this is called again, the guardian may be
+    /// frozen, so this process looks for descendants as well.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
         self.guardian.keep_running();
         self.guardian.tell(Order::Kill);
-        self.signal(Signal::KILL)
+        let group = self.signal(Signal::KILL);
+        if std::mem::replace(&mut self.is_killed, true) {
+            return group.and(self.descendants.kill().failure.map_or(Ok(()), Err));
+        }
+        group
     }
 
     /// Kills the command, if it has not ended, and everything that descends from it. Blocks until the guardian says that
     /// nothing is left. Without the guardian, or if it is silent, looks itself.
-    pub(super) fn kill_rest(&self) -> io::Result<()> {
+    pub(super) fn kill_rest(&mut self) -> io::Result<()> {
         let group = self.kill();
         let trusted_until = Instant::now().checked_add(MAX_SILENCE);
         let (mut hunt, mut is_alone) = (Hunt::default(), false);
@@ -357,7 +366,10 @@ impl Child {
             match self.changes.recv_timeout(pause) {
                 Ok(Change::Gone) => return group,
                 Ok(Change::Unsure | Change::Unguarded) => is_alone = true,
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
+                Err(RecvTimeoutError::Disconnected) => {
+                    thread::sleep(hunt.pause);
+                    is_alone = true;
+                }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());

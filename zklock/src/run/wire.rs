@@ -21,6 +21,8 @@ pub(super) enum Order {
     Hold(Term),
     /// The launcher is to become the command.
     Launch,
+    /// The holder asks the command to end.
+    Asked,
     /// The command and everything that descends from it is to be killed.
     Kill,
 }
@@ -33,7 +35,8 @@ impl Order {
         let words = match self {
             Order::Hold(term) => [0, term.ask_at.map_or(u64::MAX, nanos), nanos(term.kill_at)],
             Order::Launch => [1, 0, 0],
-            Order::Kill => [2, 0, 0],
+            Order::Asked => [2, 0, 0],
+            Order::Kill => [3, 0, 0],
         };
         let mut bytes = [0; Order::LENGTH];
         bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
@@ -52,7 +55,8 @@ impl Order {
                 kill_at: Moment::from_nanos(word(2)),
             }),
             1 => Order::Launch,
-            2 => Order::Kill,
+            2 => Order::Asked,
+            3 => Order::Kill,
             _ => return None,
         })
     }
@@ -157,6 +161,7 @@ mod tests {
             Order::Hold(Term { ask_at: None, kill_at: Moment::from_nanos(7) }),
             Order::Hold(Term { ask_at: Some(Moment::from_secs(9)), kill_at: Moment::from_secs(1 << 32) }),
             Order::Launch,
+            Order::Asked,
             Order::Kill,
         ] {
             assert_eq!(Order::decode(order.encode()), Some(order));
