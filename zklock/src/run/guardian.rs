@@ -154,7 +154,7 @@ pub(super) fn guard() -> Option<u8> {
     }
     match Guard::start(arguments) {
         Ok(guard) => guard.until_the_end(),
-        Err(error) => tell(Report::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))),
+        Err(error) => drop(tell(Report::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))),
     }
     Some(SYSTEM)
 }
@@ -177,6 +177,8 @@ struct Guard {
     hunt: Option<Hunt>,
     /// The beginning of an order that has not come as a whole.
     received: Vec<u8>,
+    /// The reports that the holder had no room for.
+    unsent: Vec<Report>,
     has_holder_ended: bool,
     has_command_ended: bool,
     /// Whether it was reported that nothing is left, or that this is not known.
@@ -222,6 +224,7 @@ impl Guard {
             descendants,
             hunt: None,
             received: Vec::new(),
+            unsent: Vec::new(),
             has_holder_ended: false,
             has_command_ended: false,
             is_reported: false,
@@ -230,6 +233,7 @@ impl Guard {
 
     fn until_the_end(mut self) {
         loop {
+            self.send_reports();
             self.handle_changes();
             self.handle_orders();
             let now = now();
@@ -321,12 +325,12 @@ impl Guard {
     }
 
     /// Takes the report of a stop or a continuation from the kernel, which reports each of them once, and passes it on.
-    fn report_change(&self) {
+    fn report_change(&mut self) {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         let Ok(Some(status)) = waitid(WaitId::Pid(self.command), options) else { return };
         match status.stopping_signal() {
-            Some(signal) => tell(Report::Stopped(signal)),
-            None if status.continued() => tell(Report::Continued),
+            Some(signal) => self.report(Report::Stopped(signal)),
+            None if status.continued() => self.report(Report::Continued),
             None => {}
         }
     }
@@ -335,14 +339,30 @@ impl Guard {
         self.has_command_ended = true;
         let mut error = [0; 4];
         if let Ok(4) = (&self.launcher).read(&mut error) {
-            tell(Report::Failed(i32::from_le_bytes(error)));
+            self.report(Report::Failed(i32::from_le_bytes(error)));
         }
         // It may have ended because the holder has asked it to.
         self.handle_orders();
         if !self.waits_for_all {
             self.leash.handle_command_end(now());
         }
-        tell(Report::Ended(status));
+        self.report(Report::Ended(status));
+    }
+
+    /// Reports something to the holder. What a frozen holder has no room for is sent later; of stops and continuations, only
+    /// the newest counts.
+    fn report(&mut self, report: Report) {
+        let is_passing = |report: &Report| matches!(report, Report::Stopped(_) | Report::Continued);
+        if is_passing(&report) {
+            self.unsent.retain(|report| !is_passing(report));
+        }
+        self.unsent.push(report);
+        self.send_reports();
+    }
+
+    fn send_reports(&mut self) {
+        let sent = self.unsent.iter().take_while(|report| tell(**report)).count();
+        self.unsent.drain(..sent);
     }
 
     fn report_rest(&mut self, report: Report) {
@@ -350,17 +370,17 @@ impl Guard {
         if self.waits_for_all {
             self.leash.handle_command_end(now());
         }
-        tell(report);
+        self.report(report);
     }
 
-    fn ask(&self) {
-        tell(Report::Ending);
+    fn ask(&mut self) {
+        self.report(Report::Ending);
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
     }
 
     fn kill(&mut self) {
-        tell(Report::Ending);
+        self.report(Report::Ending);
         self.signal(Signal::KILL);
         self.hunt.get_or_insert_default();
     }
@@ -389,8 +409,7 @@ impl Guard {
     }
 }
 
-/// Tells the holder something. A holder that does not read is frozen or has ended; there are few reports, so they fit into
-/// the socket.
-fn tell(report: Report) {
-    let _ = send(stdin(), &report.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+/// Tells the holder something. Returns whether it has been sent, or never can be.
+fn tell(report: Report) -> bool {
+    send(stdin(), &report.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(Errno::AGAIN)
 }
