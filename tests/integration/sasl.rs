@@ -121,7 +121,7 @@ fn session_is_never_opened_without_authentication() {
     let cases = [("ada", "secret", without), ("ada", "wrong", lenient.connect_string())];
     for (user, password, servers) in cases {
         for replaces in [false, true] {
-            let wait = scaled(Duration::from_secs(2));
+            let wait = scaled(Duration::from_secs(5));
             let builder = builder(&servers, user, password).replace_lost_sessions(replaces);
             let error = builder.wait_for_server(wait).connect().unwrap_err();
             assert_eq!(error.reason(), ErrorReason::NoServer, "{error:?}");

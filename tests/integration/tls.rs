@@ -151,7 +151,7 @@ fn assert_refused_with(
     tls: Option<&TlsConfig>,
     cause: &str,
 ) {
-    let time = scaled(Duration::from_secs(4));
+    let time = scaled(Duration::from_secs(8));
     let builder = Session::builder(servers).session_timeout(LONG);
     let builder = match tls {
         Some(tls) => builder.tls(tls.clone()),

@@ -21,7 +21,8 @@ use rustix::process::{
     pidfd_send_signal, set_child_subreaper, waitpid,
 };
 
-use super::{guardian, is_shortage};
+use super::guardian;
+use super::unix::is_shortage;
 
 /// How long to look for processes that still have to be stopped, and the pause in between.
 const MAX_STOPPING: Duration = Duration::from_secs(1);

@@ -31,10 +31,11 @@ use signal_hook::{flag, low_level};
 
 use super::descendants::{Descendants, Hunt, Rest};
 use super::launcher::{launcher_of, own_path, this_program};
+use super::leash::{Leash, Step, Term};
+use super::terminal;
+use super::unix::{is_ignored, now};
 use super::wire::{self, Order, Report};
-use super::{is_ignored, now, terminal};
 use crate::failure::SYSTEM;
-use crate::run::leash::{Leash, Step, Term};
 
 /// The program name (`argv[0]`) by which this program knows that it is the guardian.
 pub(super) const NAME: &str = "zklock: guardian";
@@ -112,8 +113,8 @@ impl Guardian {
         })
     }
 
-    /// Returns a reader of [`Report`]s.
-    pub(super) fn reports(&self) -> io::Result<UnixStream> {
+    /// Returns the socket from which to read [`Report`]s.
+    pub(super) fn socket(&self) -> io::Result<UnixStream> {
         self.socket.try_clone()
     }
 

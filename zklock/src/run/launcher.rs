@@ -21,9 +21,9 @@ use nix::unistd::execvpe;
 use rustix::io::Errno;
 use rustix::stdio::{dup2_stdin, stdin};
 
-use super::{terminal_stops, wire};
+use super::unix::terminal_stops;
+use super::{systemd, wire};
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, SYSTEM};
-use crate::run::systemd;
 
 /// The program name (`argv[0]`) by which this program knows that it is the launcher.
 const NAME: &str = "zklock: launcher";
@@ -121,7 +121,7 @@ fn path_of(program: &OsString) -> PathBuf {
 }
 
 /// Returns why this program cannot be executed, if its file shows a reason.
-pub(crate) fn check_program(program: &OsString) -> io::Result<()> {
+pub(super) fn check_program(program: &OsString) -> io::Result<()> {
     if Path::new(program).components().count() > 1 {
         return check_file(Path::new(program));
     }

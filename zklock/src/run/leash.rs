@@ -118,7 +118,7 @@ impl Leash {
             self.end(term, now);
         }
         let State::Ending { kill_at, is_asked } = &mut self.state else { return Step::Wait(None) };
-        // A launcher that was started to ignore SIGTERM would become the command.
+        // A launcher may have been started to ignore SIGTERM.
         if *kill_at <= now || !self.is_launched {
             self.state = State::Over;
             return Step::Kill;

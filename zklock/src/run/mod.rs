@@ -46,17 +46,21 @@
 //! never stops this process: SIGTTOU and SIGTTIN are blocked. A separate thread writes all messages, so a full pipe
 //! delays nothing.
 
+#[cfg_attr(not(target_os = "linux"), path = "no_descendants.rs")]
+mod descendants;
+mod guardian;
 mod held;
+mod launcher;
 mod lease;
 mod leash;
 mod once;
 mod others;
-#[path = "unix.rs"]
-mod platform;
 mod signals;
 mod supervision;
-#[cfg(unix)]
 mod systemd;
+mod terminal;
+mod unix;
+mod wire;
 
 use std::env;
 use std::ffi::OsString;
@@ -77,9 +81,9 @@ use self::held::{Contended, Held};
 use self::lease::EndTimes;
 pub(crate) use self::once::once;
 use self::others::Others;
-pub(crate) use self::platform::{block_terminal_stops, launch};
 use self::signals::{MAX_WITHDRAWAL, Signals, close_unused};
 use self::supervision::{End, Ended, Supervision};
+pub(crate) use self::unix::block_terminal_stops;
 use crate::args::{CommandArgs, RunArgs};
 use crate::connection::ConnectionArgs;
 use crate::failure::{
@@ -102,6 +106,11 @@ const MIN_LOOKUP: Duration = Duration::from_millis(200);
 
 /// The time after which a wait is reported.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
+
+/// Becomes the guardian or the command, if this process was started for that. Returns the exit code if that fails.
+pub(crate) fn launch() -> Option<u8> {
+    guardian::guard().or_else(launcher::launch)
+}
 
 pub(crate) fn run(connection: &ConnectionArgs, args: &RunArgs) -> Result<u8, Failure> {
     let limit = Limit::of(args);
@@ -137,14 +146,14 @@ fn begin(
 ) -> Result<(SessionBuilder, Receiver<i32>), Failure> {
     let builder = connection.builder(&connection.connect)?;
     builder.check_lock_path(dir)?;
-    if args.until_all_end && !platform::shows_children() {
+    if args.until_all_end && !unix::shows_children() {
         return Err(Failure::new(
             SYSTEM,
             "--until-all-end needs a system that shows the children of a process in /proc",
         ));
     }
     // Signals are handled before anything waits, because the kernel drops a signal to process 1 that has no handler.
-    Ok((builder, platform::signals().map_err(system)?))
+    Ok((builder, unix::signals().map_err(system)?))
 }
 
 /// Returns a warning if the session timeout is so short that a reconnect can cost the lock.
@@ -183,7 +192,7 @@ fn finish(
     };
     if let Some(interrupt) = end.interrupt {
         stderr::flush();
-        platform::end_as_interrupted(interrupt);
+        unix::end_as_interrupted(interrupt);
     }
     Ok(end.code)
 }
@@ -244,7 +253,7 @@ fn connect(
     loop {
         select! {
             recv(outcome) -> session => return Ok(Ok(session.map_err(|_| failed_thread())??)),
-            recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| platform::ends_wait(*signal)) {
+            recv(signals) -> signal => if let Some(signal) = signal.ok().filter(|signal| unix::ends_wait(*signal)) {
                 token.cancel();
                 // The session may have been opened just before.
                 if let Ok(Ok(session)) = outcome.recv_timeout(MAX_WITHDRAWAL) {
@@ -319,9 +328,13 @@ fn not_started(program: &OsString, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         io::ErrorKind::Unsupported => SYSTEM,
-        _ if platform::is_shortage(error) => SYSTEM,
+        _ if unix::is_shortage(error) => SYSTEM,
         _ => NOT_EXECUTABLE,
     };
+    if error.kind() == io::ErrorKind::Unsupported {
+        // It is about this program, not about the command.
+        return Failure::new(code, error.to_string());
+    }
     Failure::new(code, format!("{}: {error}", program.to_string_lossy()))
 }
 
@@ -346,12 +359,11 @@ fn supervise(
             // A 'zklock run' around this one may have set it.
             None => command.env_remove(FENCING_TOKEN),
         };
-        #[cfg(unix)]
         systemd::name_the_launcher(command);
     };
     let grace = EndTimes::new(args.grace, session.session_timeout()).grace();
     let leash = (grace, args.until_all_end);
-    let child = match platform::Child::spawn(program, arguments, term, leash, set_variables) {
+    let child = match unix::Child::spawn(program, arguments, term, leash, set_variables) {
         Ok(child) => child,
         Err(error) => {
             let failure = not_started(program, &error);

@@ -10,7 +10,7 @@ use super::others::Others;
 use super::signals::Signals;
 use super::supervision::{End, Ended};
 use super::{
-    Failed, MAX_LOOKUP, begin, code_of_signal, connect, finish, not_started, platform, supervise, system,
+    Failed, MAX_LOOKUP, begin, code_of_signal, connect, finish, launcher, not_started, supervise, system,
 };
 use crate::args::OnceArgs;
 use crate::connection::ConnectionArgs;
@@ -35,7 +35,7 @@ pub(crate) fn once(connection: &ConnectionArgs, args: &OnceArgs) -> Result<u8, F
     // A command that cannot be started must neither use up the key nor hold its lock, not even for a moment: another
     // machine that comes in that moment would not run the command either.
     if let Some(program) = args.command.command.first() {
-        platform::check_program(program).map_err(|error| not_started(program, &error))?;
+        launcher::check_program(program).map_err(|error| not_started(program, &error))?;
     }
     let (builder, signals) = begin(connection, &args.dir, &args.command)?;
     let explained = |failed: Failed| failed.explain(connection, &args.dir);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, at, bounded, never, select, unbounded};
 use zookeeper_recipes_lock::Session;
 
-use super::platform;
+use super::unix;
 
 /// How long the server has to confirm the end of the session after a signal has ended the wait for the lock.
 pub(super) const MAX_WITHDRAWAL: Duration = Duration::from_secs(1);
@@ -209,18 +209,18 @@ impl Attendant {
     /// Handles a signal. Returns the stage if the program is to end.
     fn handle(&self, signal: i32) -> Option<Stage> {
         // On SIGTSTP, this stops the program.
-        if locked(&self.state).stage != Stage::Running && !platform::ends_wait(signal) {
+        if locked(&self.state).stage != Stage::Running && !unix::ends_wait(signal) {
             return None;
         }
         let mut state = locked(&self.state);
         match state.stage {
             Stage::Waiting => state.stage = Stage::Interrupted(signal),
             Stage::Running => {
-                state.is_to_end |= platform::ends(signal);
+                state.is_to_end |= unix::ends(signal);
                 let _ = self.forward.send(signal);
                 return None;
             }
-            Stage::Settling if platform::ends(signal) => state.is_to_end = true,
+            Stage::Settling if unix::ends(signal) => state.is_to_end = true,
             Stage::Settling | Stage::Interrupted(_) | Stage::Expired => return None,
         }
         Some(state.stage)

@@ -8,8 +8,9 @@ use zookeeper_recipes_lock::{LockGuard, LossReason, Session, SessionState};
 
 use super::lease::{EndTimes, KillTime, Settling, Verdict};
 use super::leash::{Moment, Term};
-use super::platform::{self, Child};
 use super::shown;
+use super::unix::{self, Child};
+use super::wire::Report;
 use crate::args::CommandArgs;
 use crate::failure::LOST;
 use crate::spans::show_duration;
@@ -26,30 +27,8 @@ const KILL_PAUSE: Duration = Duration::from_millis(100);
 /// to a running job does not notify the job.
 const TERMINAL_WAIT: Duration = Duration::from_millis(100);
 
-/// A change of the state of the command.
-#[derive(Debug)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "no command runs there"))]
-pub(super) enum Change {
-    /// The command has not begun, because its program cannot be executed.
-    Failed,
-    /// This signal has stopped the command.
-    Stopped(i32),
-    Continued,
-    /// The guardian ends the command by itself.
-    Ending,
-    /// The command has ended, with this status of wait(2).
-    Ended(i32),
-    /// The command has ended, and nothing descends from it any more.
-    Gone,
-    /// The command has ended, and something that descends from it may be left.
-    Unsure,
-    /// The command has no guardian any more.
-    Unguarded,
-}
-
 /// What a stop of the command means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "no command can be stopped there"))]
 pub(super) enum Stop {
     /// The command should go on at once.
     Passing,
@@ -69,7 +48,6 @@ pub(super) struct End {
 
 /// What got a SIGINT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), allow(dead_code, reason = "no command runs there"))]
 pub(super) enum Interrupt {
     /// Only the command, which had the terminal.
     OfTheCommand,
@@ -168,7 +146,7 @@ impl<'a> Supervision<'a> {
     pub(super) fn first_term(session: &Session, guard: &LockGuard, grace: Duration) -> Option<Term> {
         let times = EndTimes::new(grace, session.session_timeout());
         let has_contact = session.state() == SessionState::Connected;
-        let (read_at, remaining) = (platform::now(), guard.lease_remaining());
+        let (read_at, remaining) = (unix::now(), guard.lease_remaining());
         match times.verdict(remaining, has_contact, false) {
             Verdict::RunsOn(left) if guard.is_owner() => Some(times.term(read_at, remaining, left)),
             _ => None,
@@ -182,7 +160,7 @@ impl<'a> Supervision<'a> {
     /// the command are sent before anything is reported.
     pub(super) fn until_the_end(mut self, signals: &Receiver<i32>) -> Ended {
         let states = self.session.subscribe();
-        let changes = self.child.changes().clone();
+        let reports = self.child.reports().clone();
         let mut lost = self.guard.lost().clone();
         let mut revocation = self.guard.revocation().clone();
         self.go_on();
@@ -191,21 +169,22 @@ impl<'a> Supervision<'a> {
             // This may take a while, and must not delay the next check.
             self.child.reap();
             select! {
-                recv(changes) -> change => match change {
-                    Ok(Change::Failed) => self.has_begun = false,
-                    Ok(Change::Stopped(signal)) => self.handle_stop(signal),
-                    Ok(Change::Continued) => self.activity = Activity::Running,
-                    Ok(Change::Ending) => self.handle_ending_by_the_guardian(),
-                    Ok(Change::Ended(status)) => {
+                recv(reports) -> report => match report {
+                    Ok(Report::Started(_)) => {}
+                    Ok(Report::Failed(_)) => self.has_begun = false,
+                    Ok(Report::Stopped(signal)) => self.handle_stop(signal),
+                    Ok(Report::Continued) => self.activity = Activity::Running,
+                    Ok(Report::Ending) => self.handle_ending_by_the_guardian(),
+                    Ok(Report::Ended(status)) => {
                         self.end = Some(self.child.handle_end(status));
                         self.activity = Activity::Running;
                         if !self.waits_for_all {
                             break None;
                         }
                     }
-                    Ok(Change::Gone | Change::Unsure) if self.end.is_some() => break None,
-                    Ok(Change::Gone | Change::Unsure) => {}
-                    Ok(Change::Unguarded) | Err(_) => break Some("the guardian of the command has ended"),
+                    Ok(Report::Gone | Report::Unsure) if self.end.is_some() => break None,
+                    Ok(Report::Gone | Report::Unsure) => {}
+                    Err(_) => break Some("the guardian of the command has ended"),
                 },
                 recv(signals) -> signal => {
                     if let Ok(signal) = signal {
@@ -249,7 +228,7 @@ impl<'a> Supervision<'a> {
 
     fn handle_signal(&mut self, signal: i32) {
         let is_stopped = matches!(self.activity, Activity::Stopped(_));
-        if platform::is_continuing(signal) {
+        if unix::is_continuing(signal) {
             if is_stopped {
                 self.go_on();
             }
@@ -272,7 +251,7 @@ impl<'a> Supervision<'a> {
             self.activity = Activity::Stopped(None);
             return;
         }
-        let cause = platform::cause_of_stop(signal);
+        let cause = unix::cause_of_stop(signal);
         let end_at = Instant::now().checked_add(self.stopped_for).filter(|_| !self.stopped_for.is_zero());
         self.activity = Activity::Stopped(end_at);
         let consequence = match end_at {
@@ -344,7 +323,7 @@ impl<'a> Supervision<'a> {
     /// Ends the command if the lock is lost, or about to be, and kills it if its time to end is over. Returns how long
     /// to wait before the next check.
     fn check_lease(&mut self) -> Duration {
-        let read_at = platform::now();
+        let read_at = unix::now();
         // The lease is read first: a lock that is lost between the two calls must not look like a lock whose lease is
         // about to end.
         let remaining = self.guard.lease_remaining();
@@ -467,8 +446,7 @@ impl<'a> Supervision<'a> {
     }
 
     fn kill(&mut self) {
-        self.is_killed = true;
-        let signalled = self.child.kill();
+        let signalled = self.child.kill(std::mem::replace(&mut self.is_killed, true));
         self.report(signalled);
     }
 

@@ -142,7 +142,7 @@ pub(super) fn has_job_control() -> bool {
 fn ask_for_terminal() {
     let command_line = parent_of_group().map(|parent| fs::read(format!("/proc/{parent}/cmdline")));
     if command_line.is_some_and(|line| line.is_ok_and(|line| line.starts_with(guardian::NAME.as_bytes()))) {
-        let stops = super::terminal_stops();
+        let stops = super::unix::terminal_stops();
         if stops.thread_unblock().is_ok() {
             let _ = kill_current_process_group(Signal::TTIN);
             let _ = stops.thread_block();

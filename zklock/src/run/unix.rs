@@ -1,12 +1,5 @@
 //! Signals and processes, on Unix.
 
-#[cfg_attr(not(target_os = "linux"), path = "no_descendants.rs")]
-mod descendants;
-mod guardian;
-mod launcher;
-mod terminal;
-mod wire;
-
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -32,22 +25,20 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use self::descendants::{Descendants, Hunt, Killed, Rest};
-use self::guardian::Guardian;
-pub(super) use self::launcher::check_program;
-use self::terminal::{Terminal, has_job_control};
-use self::wire::{Order, Report};
 use super::code_of_signal;
+use super::descendants::{Descendants, Hunt, Killed, Rest};
+use super::guardian::Guardian;
 use super::leash::{Moment, Term};
-use super::supervision::{Change, End, Interrupt, Stop};
+use super::supervision::{End, Interrupt, Stop};
+use super::terminal::{Terminal, has_job_control};
+use super::wire::{Order, Report};
 use crate::stderr;
 
-/// The signals that are not forwarded: no process can catch the first two, the others of the first row are about the
-/// terminal or the children of this process, and the rest report a fault of the process that gets them. SIGCONT and
-/// SIGTSTP have their own meaning.
+/// The signals that are not forwarded: no process can catch the first two, the next four are about the terminal, the
+/// children of this process and its own continuation, and the rest report a fault of the process that gets them.
 const NOT_FORWARDED: [i32; 13] = [
-    SIGKILL, SIGSTOP, SIGTTIN, SIGTTOU, SIGCHLD, SIGCONT, // this line break is meaningful
-    SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP,
+    SIGKILL, SIGSTOP, SIGTTIN, SIGTTOU, SIGCHLD, SIGCONT, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS,
+    SIGTRAP,
 ];
 
 /// The largest number of a signal on any system.
@@ -74,7 +65,7 @@ pub(super) fn now() -> Moment {
 }
 
 /// The signals that stop a process for using a terminal that another group has.
-fn terminal_stops() -> SigSet {
+pub(super) fn terminal_stops() -> SigSet {
     [Blocked::SIGTTIN, Blocked::SIGTTOU].into_iter().collect()
 }
 
@@ -108,7 +99,7 @@ pub(super) fn signals() -> io::Result<Receiver<i32>> {
 }
 
 /// Returns whether this program was started to ignore a signal.
-fn is_ignored(signal: i32) -> bool {
+pub(super) fn is_ignored(signal: i32) -> bool {
     *IGNORED >> (signal - 1) & 1 == 1
 }
 
@@ -169,18 +160,13 @@ pub(super) fn end_as_interrupted(interrupt: Interrupt) {
     }
 }
 
-/// Becomes the guardian or the command, if this process was started for that. Returns the exit code if that fails.
-pub(crate) fn launch() -> Option<u8> {
-    guardian::guard().or_else(launcher::launch)
-}
-
 /// A command, which is the first process of its group, and its guardian.
 pub(super) struct Child {
     guardian: Guardian,
-    changes: Receiver<Change>,
+    /// What the guardian reports. Disconnected when the guardian has ended.
+    reports: Receiver<Report>,
     /// Whether the launcher has been allowed to become the command.
     is_launched: bool,
-    is_killed: bool,
     terminal: Option<Terminal>,
     /// Until this moment, a stop of the command means that the whole job should stop.
     stopping_until: Option<Instant>,
@@ -208,15 +194,14 @@ impl Child {
         // If a later step fails, the guardian is killed, and with it the launcher: nothing of the command has run.
         let guardian = Guardian::spawn(program, arguments, term, (grace, waits_for_all), set_variables)?;
         descendants.spare(guardian.pid());
-        let (sender, changes) = unbounded();
-        let reports = guardian.reports()?;
+        let (sender, reports) = unbounded();
+        let socket = guardian.socket()?;
         let reading = thread::Builder::new().name("child".to_owned());
-        reading.spawn(move || read_reports(&reports, &sender))?;
+        reading.spawn(move || read_reports(&socket, &sender))?;
         Ok(Child {
             guardian,
-            changes,
+            reports,
             is_launched: false,
-            is_killed: false,
             terminal: Terminal::open(),
             stopping_until: None,
             has_forwarded_interrupt: false,
@@ -230,9 +215,9 @@ impl Child {
         self.guardian.tell(Order::Hold(term));
     }
 
-    /// The changes of the command. [`Change::Unguarded`] is the last one.
-    pub(super) fn changes(&self) -> &Receiver<Change> {
-        &self.changes
+    /// What happens to the command. Disconnected when the guardian has ended.
+    pub(super) fn reports(&self) -> &Receiver<Report> {
+        &self.reports
     }
 
     /// Forwards a signal to the process group. If the signal should end the command, also continues the group, because
@@ -329,43 +314,39 @@ impl Child {
         self.terminal.as_ref().is_some_and(Terminal::is_wanted_and_ours)
     }
 
-    /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the
-    /// command is killed instead: if it was started to ignore SIGTERM, it would become the command when it is
-    /// continued.
-    pub(super) fn terminate(&mut self) -> io::Result<()> {
+    /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the command
+    /// is killed instead, because it may have been started to ignore SIGTERM.
+    pub(super) fn terminate(&self) -> io::Result<()> {
         if !self.is_launched {
-            return self.kill();
+            return self.kill(false);
         }
         // Before the signal: what the command leaves behind must not count as left by itself.
         self.guardian.tell(Order::Asked);
         self.signal(Signal::TERM).and(self.signal(Signal::CONT))
     }
 
-    /// Kills the process group, and lets the guardian kill all descendants. If this is called again, the guardian may be
-    /// frozen, so this process looks for descendants as well.
-    pub(super) fn kill(&mut self) -> io::Result<()> {
+    /// Kills the process group, and lets the guardian kill all descendants. With `looks`, this process looks for them as
+    /// well, because the guardian may be frozen.
+    pub(super) fn kill(&self, looks: bool) -> io::Result<()> {
         self.guardian.keep_running();
         self.guardian.tell(Order::Kill);
         let group = self.signal(Signal::KILL);
-        if std::mem::replace(&mut self.is_killed, true) {
-            return group.and(self.descendants.kill().failure.map_or(Ok(()), Err));
-        }
-        group
+        if looks { group.and(self.descendants.kill().failure.map_or(Ok(()), Err)) } else { group }
     }
 
     /// Kills the command, if it has not ended, and everything that descends from it. Blocks until the guardian says that
     /// nothing is left. Without the guardian, or if it is silent, looks itself.
-    pub(super) fn kill_rest(&mut self) -> io::Result<()> {
-        let group = self.kill();
+    pub(super) fn kill_rest(&self) -> io::Result<()> {
+        let group = self.kill(false);
         let trusted_until = Instant::now().checked_add(MAX_SILENCE);
         let (mut hunt, mut is_alone) = (Hunt::default(), false);
         loop {
             self.reap();
             self.guardian.keep_running();
             let pause = if is_alone { hunt.pause } else { LOOK_PAUSE };
-            match self.changes.recv_timeout(pause) {
-                Ok(Change::Gone) => return group,
-                Ok(Change::Unsure | Change::Unguarded) => is_alone = true,
+            match self.reports.recv_timeout(pause) {
+                Ok(Report::Gone) => return group,
+                Ok(Report::Unsure) => is_alone = true,
                 Err(RecvTimeoutError::Disconnected) => {
                     thread::sleep(hunt.pause);
                     is_alone = true;
@@ -441,24 +422,12 @@ fn complain_of_the_rest(killed: &Killed) {
 }
 
 /// Passes on what the guardian reports, until it has ended.
-fn read_reports(reports: &UnixStream, changes: &Sender<Change>) {
-    let last = loop {
-        let change = match Report::read(reports) {
-            Ok(Report::Started(_)) => continue,
-            Ok(Report::Failed(_)) => Change::Failed,
-            Ok(Report::Stopped(signal)) => Change::Stopped(signal),
-            Ok(Report::Continued) => Change::Continued,
-            Ok(Report::Ending) => Change::Ending,
-            Ok(Report::Ended(status)) => Change::Ended(status),
-            Ok(Report::Gone) => Change::Gone,
-            Ok(Report::Unsure) => Change::Unsure,
-            Err(_) => break Change::Unguarded,
-        };
-        if changes.send(change).is_err() {
+fn read_reports(socket: &UnixStream, reports: &Sender<Report>) {
+    while let Ok(report) = Report::read(socket) {
+        if reports.send(report).is_err() {
             return;
         }
-    };
-    let _ = changes.send(last);
+    }
 }
 
 /// Returns whether the system shows the children of a process, so that a guardian knows when none is left.

@@ -12,7 +12,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use crate::run::leash::{Moment, Term};
+use super::leash::{Moment, Term};
 
 /// What the holder tells the guardian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

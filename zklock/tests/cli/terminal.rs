@@ -224,6 +224,23 @@ fn command_of_a_program_within_a_program_gets_the_terminal() {
     }
 }
 
+/// The lock of an inner program may be lost before that of the outer one, which stops all its descendants.
+#[test]
+fn guardian_of_a_program_within_a_program_is_not_stopped_with_the_job() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    terminal.run(
+        "",
+        "$zklock run $dir/inner -- sh -c \"echo guardian \\$PPID; echo command \\$\\$; sleep 1000\"; :",
+        "",
+    );
+    let guardian = pid_of(&terminal.expect("guardian "));
+    let command = pid_of(&terminal.expect("command "));
+    terminal.type_keys("\x1a");
+    terminal.expect("Stopped");
+    assert_eq!((state_of(command), state_of(guardian)), ('T', 'S'));
+}
+
 /// Unlike Ctrl-C, the signal is meant for the program and its command alone.
 #[test]
 fn interrupt_of_the_program_alone_leaves_the_script_around_it() {
