@@ -55,14 +55,6 @@ impl Chroot {
             rest => rest.starts_with('/').then_some(rest),
         }
     }
-
-    /// Like [`remove_from`](Chroot::remove_from), but takes the path, and copies it only if there is a chroot.
-    pub(super) fn take_from(&self, path: String) -> Option<String> {
-        match self.prefix() {
-            Some(_) => self.remove_from(&path).map(str::to_owned),
-            None => Some(path),
-        }
-    }
 }
 
 #[cfg(test)]

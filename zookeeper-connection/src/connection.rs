@@ -1,27 +1,29 @@
 //! [`Connection`]: one session, connected to one server at a time.
 //!
 //! # From a call to its reply
-//! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks the
-//!    [shared state](shared).
+//! 1. [`Connection`] is the handle. It splits a call that takes two requests ([`exchange`](exchange())), and locks what
+//!    it shares with the I/O thread ([`io`]).
 //! 2. It submits the requests to the [state machine](machine), which appends their bytes ([`codec`]) to a buffer.
-//! 3. The calling thread itself writes as many of the bytes as the socket takes ([`transport`], encrypted by `tls`).
-//!    Then it continues, or waits for the reply.
-//! 4. The I/O thread ([`driver`]) sleeps until the socket is ready, and passes what it reads to the machine.
+//! 3. The calling thread itself writes as many of the bytes as the socket takes (`io/transport.rs`, encrypted by
+//!    `tls`). Then it continues, or waits for the reply.
+//! 4. The I/O thread (`io/thread.rs`) sleeps until the socket is ready, and passes what it reads to the machine.
 //! 5. The I/O thread carries out the machine's actions: it runs the continuation of each reply and reports events. A
 //!    watch event takes the same path to the event sink.
 //!
 //! # From a lost connection to the next
-//! The machine decides when to try the next server (`machine/attempts.rs`), and [`servers`] decides which one to try.
-//! Calls that are submitted in the meantime wait in `machine/traffic.rs`. In each round over the servers, their names
-//! are resolved again, on threads that may block ([`resolver`]). What is learnt of them stays in a [`memory`], which later
-//! connections share. After the first connection to each address, a [`probe`] finds out the server's tick, unless the
-//! application has stated it, and the report delay is shortened accordingly ([`tick`]).
+//! The machine decides when to try the next server (`machine/session/attempts.rs`), which one, and which beside it
+//! (`machine/search.rs` and `machine/servers.rs`). Calls that are submitted in the meantime wait in
+//! `machine/session/traffic.rs`. In each round over the servers, their names are resolved again, on threads that may
+//! block (`io/resolver.rs`). What is learnt of them stays in a [`memory`], which later connections share. After the first
+//! connection to each address, a probe finds out the server's tick, unless the application has stated it, and the report
+//! delay is shortened accordingly (`machine/ticks.rs`).
 //!
 //! # Fork
 //! A forked child has a copy of the socket, but no I/O thread. In the child, every call fails with `SessionExpired`,
 //! and closing or dropping the handle does nothing: the session still belongs to the parent. The child knows neither its
 //! id nor its server.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -36,34 +38,26 @@ use crate::codec::DEFAULT_MAX_FRAME;
 use crate::connect_error::ConnectError;
 use crate::connect_string::ConnectString;
 use crate::credential::Credential;
-use crate::driver::{self, IoThread, WAKER};
 use crate::exchange::{Exchange, exchange};
-use crate::machine::{Config, Machine, SessionLoss};
+use crate::io::resolver::{self, NameService, Resolver};
+use crate::io::thread::{self as io_thread, IoThread, WAKER};
+use crate::io::{Base, PollHandle, Shared};
+use crate::machine::{Config, ContactState, Machine, SessionLoss, session};
 use crate::max_buffer::{DEFAULT_JUTE_MAX_BUFFER, MaxBuffer};
 use crate::memory::ServerMemory;
 use crate::path::is_absolute;
-use crate::resolver::{self, NameService, Resolver};
 #[cfg(feature = "kerberos")]
 use crate::sasl::KerberosConfig;
 #[cfg(feature = "sasl")]
 use crate::sasl::SaslDigest;
 use crate::sasl::{Authenticator, Mechanism};
-use crate::servers::Servers;
-use crate::shared::{ContactState, Io, PollHandle, Shared};
 use crate::support::{keeping_unpark_token, lock_order, logging, new_guid};
-use crate::tick::Ticks;
 use crate::time::{Clock, SystemClock};
 #[cfg(feature = "tls")]
 use crate::tls::{TlsClient, TlsConfig};
 use crate::{Call, ClientEvent, Done, EventSink, Granted, Reply, Verbs, ZkError, ZkResult};
 
 type Result<T> = std::result::Result<T, ConnectError>;
-
-/// If some addresses are known, a round over the servers waits for the name service for at most this fraction of the
-/// session timeout: as long as for an address that does not answer, before the next one is tried as well. The name
-/// service of a healthy site answers within a few milliseconds. One that hangs must not cost an owner its lease.
-const NAMES_HEAD_START_DIVISOR: u32 = 40;
-const MAX_NAMES_HEAD_START: Duration = Duration::from_millis(250);
 
 /// How much longer [`Connection::close`] waits than the session can live without contact.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
@@ -267,7 +261,7 @@ impl Connection {
         let named = || servers.to_string();
         let mut outcome = await_either(&contact, deadline, cancelled);
         if outcome.is_none() && !is_disconnected(cancelled) {
-            let refusal = connection.shared.lock().refusal();
+            let refusal = connection.shared.lock().machine.refusal();
             outcome = outcome_at_the_deadline(refusal, &contact);
         }
         let tried = match outcome {
@@ -276,7 +270,7 @@ impl Connection {
                 format!("{servers} ({})", loss.reason())
             }
             Some(Err(SessionLoss::CertificateRefused)) => {
-                let tried = connection.shared.lock().servers.outcomes();
+                let tried = connection.shared.lock().machine.outcomes();
                 return Err(ConnectError::CertificateRefused { tried });
             }
             Some(Err(loss @ SessionLoss::ClickHouseKeeper)) => {
@@ -290,7 +284,7 @@ impl Connection {
                 return Err(ConnectError::CredentialsRefused { servers: named(), reason: loss.reason() });
             }
             None if is_disconnected(cancelled) => return Err(ConnectError::Cancelled { servers: named() }),
-            None => connection.shared.lock().servers.outcomes(),
+            None => connection.shared.lock().machine.outcomes(),
         };
         Err(ConnectError::Unreachable { tried })
     }
@@ -302,29 +296,9 @@ impl Connection {
         first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
         let session_timeout = options.session_timeout.min(MAX_SESSION_TIMEOUT);
-        let (names_seed, machine_seed) = new_guid().as_u64_pair();
-        let config = Config {
-            session_timeout,
-            credentials: options.credentials.clone(),
-            sasl: mechanism.is_some(),
-            max_frame: options.max_frame,
-            jute_max_buffer: options.jute_max_buffer,
-            barrier_paths: options.barrier_paths,
-            seed: machine_seed,
-        };
+        let chroot = Chroot::new(servers.chroot().unwrap_or_default());
         #[cfg(feature = "tls")]
         let tls = options.tls.as_ref().map(|tls| tls.load(options.log_target)).transpose()?;
-        let poll = Poll::new().map_err(ConnectError::thread)?;
-        let registry = poll.registry().try_clone().map_err(ConnectError::thread)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ConnectError::thread)?);
-        let head_start = (session_timeout / NAMES_HEAD_START_DIVISOR).min(MAX_NAMES_HEAD_START);
-        let machine = Machine::new(config, SystemClock.now());
-        let list = Servers::new(servers.servers(), options.memory.clone(), head_start, names_seed);
-        let handle = PollHandle { registry, waker: Arc::clone(&waker) };
-        let io = Io::new(machine, list, handle, Granted::new(session_timeout));
-        let (end, ended) = bounded(0);
-        let shared = Arc::new(Shared::new(io, ended));
-        let chroot = Chroot::new(servers.chroot().unwrap_or_default());
         let mut max_buffer = options.max_buffer().with_chroot(chroot.prefix().map_or(0, str::len));
         if mechanism.is_some() {
             max_buffer = max_buffer.with_unknown_identity();
@@ -333,22 +307,37 @@ impl Connection {
         if let Some(length) = tls.as_ref().and_then(TlsClient::names_length) {
             max_buffer = max_buffer.with_certificate(length);
         }
+        let poll = Poll::new().map_err(ConnectError::thread)?;
+        let registry = poll.registry().try_clone().map_err(ConnectError::thread)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ConnectError::thread)?);
+        let handle = PollHandle { registry, waker: Arc::clone(&waker) };
+        let authenticator = mechanism.map(|mechanism| Authenticator::new(mechanism, &waker));
+        let config = session::Config {
+            session_timeout,
+            credentials: options.credentials.clone(),
+            sasl: authenticator.is_some(),
+            chroot: chroot.clone(),
+            max_frame: options.max_frame,
+            jute_max_buffer: options.jute_max_buffer,
+            barrier_paths: options.barrier_paths,
+            seed: new_guid().as_u64_pair().0,
+        };
+        let mut config = Config::new(options, config, servers.servers());
+        config.needs_tickets = authenticator.as_ref().is_some_and(Authenticator::needs_tickets);
+        let machine = Machine::new(config, SystemClock.now());
+        let (end, ended) = bounded(0);
+        let shared = Arc::new(Shared::new(machine, Some(handle), Arc::new(SystemClock), ended));
         let io_thread = IoThread {
             shared: Arc::clone(&shared),
             poll,
-            resolver: Resolver::new(Arc::clone(&options.names), Arc::clone(&waker)),
-            authenticates: mechanism.is_some() || !options.credentials.is_empty(),
-            authenticator: mechanism.map(|mechanism| Authenticator::new(mechanism, &waker)),
-            chroot: chroot.clone(),
+            resolver: Resolver::new(Arc::clone(&options.names), waker),
+            authenticator,
+            exchanges: HashMap::new(),
             #[cfg(feature = "tls")]
             tls,
-            ticks: Ticks::new(options),
-            first_contact: Some(first_contact),
-            mentions_first_outage: options.mentions_first_outage,
             log_target: options.log_target,
+            first_contact: Some(first_contact),
             ended: end,
-            notes: Default::default(),
-            random: fastrand::Rng::with_seed(names_seed ^ machine_seed),
         };
         let thread = thread::Builder::new().name("zk-io".to_owned());
         thread.spawn(move || io_thread.run()).map_err(ConnectError::thread)?;
@@ -359,7 +348,7 @@ impl Connection {
     /// write. If the session has ended, the continuation runs on this thread, with `SessionExpired`. If a path may lead
     /// out of the chroot, or the call may be too long for a server, it runs on this thread, with `BadArguments` or
     /// `CallTooLong`.
-    fn send(&self, call: Call, chroot: &Chroot, done: Done) {
+    fn send(&self, call: Call, base: Base, done: Done) {
         if !call.has_sound_paths() {
             return done.finish(Err(ZkError::BadArguments));
         }
@@ -367,8 +356,8 @@ impl Connection {
             return done.finish(Err(error));
         }
         match exchange(call, done) {
-            Exchange::One(one) => self.shared.submit([one], chroot),
-            Exchange::Two(two) => self.shared.submit(two, chroot),
+            Exchange::One(one) => self.shared.submit([one], base),
+            Exchange::Two(two) => self.shared.submit(two, base),
         }
     }
 }
@@ -401,7 +390,7 @@ impl Connection {
         let (sender, outcome) = bounded(1);
         // The receiver may be gone.
         let done = Done::new(move |result| drop(sender.send(result)));
-        self.send(call, &Chroot::default(), done);
+        self.send(call, Base::Root, done);
         await_either(&outcome, deadline, cancelled).unwrap_or(Err(ZkError::ConnectionLoss))
     }
 
@@ -410,7 +399,7 @@ impl Connection {
     /// `done` receives the outcome on the connection's thread, or [in some cases](Connection#threads) on this thread.
     /// While no server is connected, the call waits for the next connection, for at most a tenth of the session timeout.
     pub fn submit(&self, call: Call, done: Done) {
-        self.send(call, &self.chroot, done);
+        self.send(call, Base::Chroot, done);
     }
 
     /// Removes the watches that this client has set on `path`, if there are any.
@@ -423,7 +412,7 @@ impl Connection {
     pub fn remove_watches(&self, path: &str) {
         // Another path could lead out of the chroot, and no call can have set a watch on it.
         if is_absolute(path) {
-            self.shared.remove_watches(&self.chroot.full(path));
+            self.shared.remove_watches(path);
         }
     }
 
@@ -438,10 +427,10 @@ impl Connection {
             return false;
         }
         let (contact, former) = {
-            let status = &mut self.shared.lock().status;
-            let is_closed = status.contact == ContactState::Closed;
-            let new = (!is_closed).then(|| Arc::clone(&sink));
-            (status.contact, std::mem::replace(&mut status.sink, new))
+            let io = &mut *self.shared.lock();
+            let contact = io.machine.status().contact;
+            let new = (contact != ContactState::Closed).then(|| Arc::clone(&sink));
+            (contact, std::mem::replace(&mut io.sink, new))
         };
         drop(former);
         if contact == ContactState::Lost {
@@ -455,13 +444,13 @@ impl Connection {
     /// The logs of ZooKeeper servers show the id in hexadecimal. In a forked child, the id is 0.
     #[must_use]
     pub fn session_id(&self) -> i64 {
-        self.shared.lock_here().map_or(0, |io| io.status.session_id)
+        self.shared.lock_here().map_or(0, |io| io.machine.status().session_id)
     }
 
     /// Returns the server of the current connection, or of the last one. In a forked child, the name is empty.
     #[must_use]
     pub fn server(&self) -> String {
-        self.shared.lock_here().map_or_else(String::new, |io| io.status.server.clone())
+        self.shared.lock_here().map_or_else(String::new, |io| io.machine.status().server.clone())
     }
 
     /// Lists the servers of the connect string, each with how the last attempt at it has gone, or with its state.
@@ -470,7 +459,7 @@ impl Connection {
     /// text is empty.
     #[must_use]
     pub fn outcomes(&self) -> String {
-        self.shared.lock_here().map_or_else(String::new, |io| io.servers.outcomes())
+        self.shared.lock_here().map_or_else(String::new, |io| io.machine.outcomes())
     }
 
     /// Returns the chroot of the connection, or `None` if there is none.
@@ -485,7 +474,7 @@ impl Connection {
     /// it is the one that was asked for.
     #[must_use]
     pub fn granted(&self) -> Granted {
-        self.shared.lock_here().map_or_else(|| Granted::new(self.max_close), |io| io.status.granted)
+        self.shared.lock_here().map_or_else(|| Granted::new(self.max_close), |io| io.machine.status().granted)
     }
 
     /// Closes the session, and waits until the server has confirmed this.
@@ -506,7 +495,7 @@ impl Connection {
         lock_order::assert_none_held();
         self.shared.close();
         // The I/O thread cannot wait for its own end.
-        if !driver::is_io_thread() && self.shared.is_in_its_process() {
+        if !io_thread::is_io_thread() && self.shared.is_in_its_process() {
             let longest = self.granted().session_timeout.max(self.max_close) + CLOSE_MARGIN;
             let _ = keeping_unpark_token(|| self.shared.ended.recv_timeout(longest));
         }

@@ -33,8 +33,8 @@
 //! - *Reconnects*: If a connection is lost, the client tries all servers in turn. It accepts no server that lags behind
 //!   what the session has seen in replies and events. If a server falls silent, the client leaves it while there is
 //!   still time to reach another one.
-//! - *State machine*: [`machine`] makes all decisions about the session and its calls. It has no I/O, no clock and no
-//!   thread, so its behavior under any fault can be replayed.
+//! - *State machine*: [`machine`] makes all decisions: about the session and its calls, which server to try and when,
+//!   and what the log mentions. It has no I/O, no clock and no thread, so its behavior under any fault can be replayed.
 //!
 //! # Watches
 //! ```no_run
@@ -124,32 +124,26 @@ mod connect_error;
 mod connect_string;
 mod connection;
 mod credential;
-mod driver;
 mod error;
 mod event;
 #[doc(hidden)]
 pub mod exchange;
+mod io;
 pub mod machine;
 mod max_buffer;
 mod memory;
 mod names;
 mod path;
-mod probe;
-mod resolver;
 #[doc(hidden)]
 pub mod sasl;
-mod servers;
-mod shared;
 #[doc(hidden)]
 pub mod support;
 #[cfg(test)]
 mod tests;
-mod tick;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
-mod transport;
 mod verbs;
 mod znode;
 

@@ -1,518 +1,453 @@
-//! One session and its connections, as a state machine without I/O.
+//! All that a client decides, as a state machine without I/O.
 //!
-//! The primary type in this module is [`Machine`]. Bytes, time and requests go in. Bytes, [actions](Action) and the
-//! next [deadline] come out. There is no I/O, no clock, no thread, and no randomness except a seed, so the machine's
-//! behavior under any fault can be replayed in a test.
+//! The primary type in this module is [`Machine`]. It has these parts:
+//! - [`session`]: the session, its calls and its watches, on one transport at a time.
+//! - `servers`: the servers, and the order in which they are tried.
+//! - `search`: the attempts to reach a server, several of them side by side.
+//! - `ticks` and `probe`: which tick the servers have, and how the client finds out.
+//! - `tickets`: when Kerberos tickets are fetched in advance.
+//! - `notices`: which outages, connections and round trips the log mentions.
 //!
-//! # States
-//! | phase | transport | waits for | ends with |
-//! |---|---|---|---|
-//! | `Pausing` | none | the time of the next attempt | `Opening` |
-//! | `Opening` | being opened | [`opened`](Machine::opened) | `Greeting`, or a failed attempt |
-//! | `Greeting` | open | the answer to the connect request | `Authenticating` or `Serving`, the loss of the session, or a failed attempt |
-//! | `Authenticating` | open | answers to SASL tokens, then to credentials | `Serving`, the loss of the session, or a failed attempt |
-//! | `Serving` | open | frames, requests, the next ping | the loss of the session or of the connection |
-//! | `Ended` | none | nothing | |
+//! # Inputs and outputs
+//! Calls, bytes, answers of the name service and other outcomes, and time go in, by the methods `handle_*`. Each is told
+//! the present moment. What the owner must do comes out, by the methods `poll_*`: [actions](Action), in order, the
+//! transports to close, the bytes to send, and the moment of the next [`handle_time`](Machine::handle_time).
 //!
-//! After a failed attempt or a lost connection, the next attempt (`Opening`) follows at once or after a pause. The loss
-//! of the session leads to `Ended`, and so does a close in any phase.
+//! After each input, the owner must first close the transports of [`poll_close`](Machine::poll_close), and then send
+//! what [`poll_transmit`](Machine::poll_transmit) has for the others. Actions may wait, as long as they are carried out
+//! in order.
 //!
-//! # Rules
-//! - A request is sent at most once. If its connection ends before the reply, the request fails with `ConnectionLoss`. A
-//!   request that is made without a connection waits for the next connection, for at most a tenth of the session
-//!   timeout.
-//! - Replies come in the order of the requests, including pings. An unexpected reply ends the connection, unless it
-//!   denies a write: a server may send a denial ahead of earlier replies.
-//! - If nothing is answered on a connection for two fifths of the session timeout, the machine abandons the connection.
-//!   A part of a frame counts as an answer only if it is at least 16 KiB long.
-//! - A server before version 3.5 closes the connection when it receives a `create2`, which it does not know. From the
-//!   next connection on, the session uses `create` instead, except within a transaction.
-//! - If a server refuses a credential, the session is reported as lost at once. The machine closes the session on the
-//!   next connection.
-//! - With SASL, only tokens are sent before the exchange is complete. If a server ends the exchange without
-//!   authenticating itself, the machine abandons the connection: it never uses a session that lacks the client's
-//!   identity. If the exchange fails while the session is being closed, the machine ends, because another attempt would
-//!   renew the session.
-//! - A server may refuse the client, either in the SASL exchange or because the server requires authentication. The
-//!   client itself refuses ClickHouse Keeper. The session is lost once all servers have been tried in turn and every
-//!   attempt has ended in a refusal. A session that was served before is lost only after at least three refusals.
-//! - Each connect request renews the session, whose znodes block other clients. So the session is also lost if, for a
-//!   whole session timeout, servers only resume or refuse the session and none answers a request, provided that all
-//!   servers have been tried. This does not apply before the first answer or refusal: the session has no znodes then.
-//!   The client never presents a lost session again, except to close it after a refused credential.
-//! - A server that does not know the session has ended it, so the session is lost at once, if the server is at a
-//!   current address. At a former address of a server, there may be another ensemble by now. What is said there only
-//!   ends the attempt. The session is then lost when a server at a current address does not know it either, or when no
-//!   server has been heard from for a session timeout: by then, the servers have probably ended it.
-//! - If servers close three connections in a row while a write of the same kind and length is unanswered, the machine
-//!   stops sending writes of that kind that are at least as long: they may be too long for the servers, or unknown to
-//!   them. Intervening attempts in which no server serves the session do not count. This does not apply if a server has
-//!   ever answered such a write. It never applies to deletions, nor to a `setData` or a `create` (as opposed to a
-//!   `create2`) of at most 4 KiB.
-//! - A new session is pinged at once, because only an answer shows that the server admits the client. A session whose
-//!   last connection ended without any answer, or in a refusal, is also pinged at once.
-//! - [`Event::Disconnected`] comes before the failures that follow from it, and before the next attempt.
-//!   [`Event::Connected`] comes before the replies of its connection.
-//! - A server that lags behind what the session has seen, in replies or events, must not serve the session. If an
-//!   event without a transaction number has arrived since the last reply, the machine sends a write on the next
-//!   connection, ahead of all calls. The server answers the calls only after it has applied everything before that
-//!   write.
-//! - A server's grant counts from the moment at which the server resumes the session. The grant is reported before
-//!   anything that may fail on that connection.
-//!
-//! [deadline]: Machine::deadline
+//! There is no I/O, no clock and no thread here, and no randomness except a seed. So the behavior of a client under any
+//! fault can be replayed.
 
-mod attempts;
-mod authentication;
-#[cfg(any(test, zk_laws))]
-pub mod laws;
-mod pacing;
-mod service;
-#[cfg(test)]
-mod tests;
-mod traffic;
-mod watches;
+mod notices;
+mod probe;
+mod search;
+mod servers;
+pub mod session;
+mod tickets;
+mod ticks;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
+use std::net::SocketAddr;
 
-pub(crate) use self::attempts::UNKNOWN_AT_FORMER_ADDRESS;
-pub use self::authentication::SaslStep;
-use self::authentication::Stage;
-use self::pacing::Pacing;
-use self::service::Service;
-use self::traffic::{Submitted, Traffic, Unsent};
-use self::watches::Watches;
-use super::chroot::Chroot;
-use super::codec::{Frames, Password};
-use super::credential::Credential;
-use crate::error::{ZkError, ZkResult};
+use log::Level;
+
+use self::notices::Notices;
+use self::probe::{Probe, Progress};
+use self::search::Search;
+pub use self::servers::Lookup;
+use self::servers::{ANSWERS_NO_CALL, Destination, Servers};
+pub use self::session::{SaslStep, SessionLoss};
+use self::session::{Session, UNKNOWN_AT_FORMER_ADDRESS};
+use self::tickets::TicketSchedule;
+use self::ticks::{TickSearch, Ticks};
+use crate::memory::{ServerMemory, Trouble};
 use crate::time::Moment;
-use crate::{Call, Granted, Reply};
+use crate::{Call, ClientEvent, ConnectionOptions, Granted, Reply, ZkResult};
 
-/// The configuration of a connection.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The session timeout to request.
-    ///
-    /// Once a server has opened the session, the machine requests the shortest timeout that was granted so far.
-    pub session_timeout: Duration,
-    /// The credentials to present on every connection before any call.
-    pub credentials: Vec<Credential>,
-    /// Whether a SASL exchange comes before the credentials on every connection.
-    ///
-    /// [`Machine::set_first_token`] sets the first token.
-    pub sasl: bool,
-    /// The length of the longest frame to accept from a server, in bytes.
-    pub max_frame: usize,
-    /// The servers' `jute.maxbuffer`, which a request that sets watches again must not exceed.
-    pub jute_max_buffer: usize,
-    /// The path of a znode that does not exist, and a path below it.
-    ///
-    /// After a reconnect, the machine may send a write to one of these paths. The write changes nothing.
-    pub barrier_paths: [&'static str; 2],
-    /// The seed of the pauses between attempts.
-    pub seed: u64,
+/// The likely reasons why a server has closed a connection.
+const CLOSED: &str = "the server closed the connection; it may not be serving, or may have too many connections from \
+     this machine (maxClientCnxns)";
+/// The likely reasons if no server has served the session yet and the connection is not encrypted.
+const CLOSED_AT_FIRST: &str = "the server closed the connection; it may not be serving, may expect TLS, or may have \
+     too many connections from this machine (maxClientCnxns)";
+
+/// The configuration of a client.
+pub(crate) struct Config {
+    pub(crate) session: session::Config,
+    /// The servers, in the form `host:port`.
+    pub(crate) servers: Vec<String>,
+    pub(crate) memory: ServerMemory,
+    /// Whether connections are encrypted.
+    pub(crate) encrypts: bool,
+    /// Whether tickets are fetched in advance.
+    pub(crate) needs_tickets: bool,
+    pub(crate) ticks: Ticks,
+    /// Whether the log mentions the time until the first contact.
+    pub(crate) mentions_first_outage: bool,
+    /// The seed of the order of the servers, and of pauses.
+    pub(crate) seed: u64,
 }
+
+impl Config {
+    pub(crate) fn new(options: &ConnectionOptions, session: session::Config, servers: &[String]) -> Config {
+        Config {
+            servers: servers.to_owned(),
+            memory: options.memory.clone(),
+            #[cfg(feature = "tls")]
+            encrypts: options.tls.is_some(),
+            #[cfg(not(feature = "tls"))]
+            encrypts: false,
+            needs_tickets: false,
+            ticks: Ticks::new(options),
+            mentions_first_outage: options.mentions_first_outage,
+            seed: session.seed.rotate_left(32),
+            session,
+        }
+    }
+}
+
+/// A transport that the machine has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub usize);
 
 /// An action for the owner of a [`Machine`].
+#[derive(Debug)]
 pub enum Action<C> {
-    /// Open a transport to the next server. The machine has no transport, and none is being opened.
-    ///
-    /// If the opening takes long, the owner may open another transport in parallel: see [`Machine::opening_another`].
-    Open,
-    /// Drop the transport, or the attempt to open one.
-    Drop,
-    /// Compute the response to this token of a server, and pass it to [`Machine::respond`].
-    Challenge(Vec<u8>),
-    /// Report this event.
-    Event(Event),
+    /// Resolve this name, and pass the answer to [`Machine::handle_resolved`].
+    Resolve(Lookup),
+    /// Make the first SASL token for a server, and pass it to [`Machine::handle_token`].
+    MakeToken {
+        /// The position of the server in the list.
+        server: usize,
+        /// The host of the server.
+        host: String,
+    },
+    /// Fetch a ticket for a server, so that it is at hand later. If that fails, call [`Machine::handle_no_ticket`].
+    FetchTicket {
+        /// The position of the server in the list.
+        server: usize,
+        /// The host of the server.
+        host: String,
+    },
+    /// Open a transport, and report to [`Machine::handle_opened`] or [`Machine::handle_failed`].
+    Open {
+        /// The transport.
+        link: LinkId,
+        /// The address of the server.
+        address: SocketAddr,
+        /// The host of the server, for certificates.
+        host: String,
+    },
+    /// Compute the response to a token of a server, and pass it to [`Machine::handle_response`].
+    Challenge {
+        /// The transport.
+        link: LinkId,
+        /// The token.
+        token: Token,
+    },
+    /// Call [`Machine::note_told`], and report this event to the application.
+    Tell(ClientEvent),
     /// Pass the outcome of a call to the caller.
     Reply(C, ZkResult<Reply>),
-    /// The machine has ended. No action follows.
+    /// The first contact, or why there will be none. Occurs once at most.
+    FirstContact(Result<(), SessionLoss>),
+    /// Write a line to the log.
+    Log(Level, String),
+    /// The session has ended. No action follows.
     Ended,
 }
 
-impl<C: fmt::Debug> fmt::Debug for Action<C> {
-    /// Writes no tokens, because they would help an attacker guess passwords.
+/// A token of a SASL exchange.
+pub struct Token(pub Vec<u8>);
+
+impl fmt::Debug for Token {
+    /// Writes no bytes, because they would help an attacker guess passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Action::Open => f.write_str("Open"),
-            Action::Drop => f.write_str("Drop"),
-            Action::Challenge(_) => f.write_str("Challenge"),
-            Action::Event(event) => write!(f, "Event({event:?})"),
-            Action::Reply(continuation, result) => write!(f, "Reply({continuation:?}, {result:?})"),
-            Action::Ended => f.write_str("Ended"),
-        }
+        f.write_str("Token")
     }
 }
 
-/// An event on the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A server has resumed the session, but does not serve it yet: the client must authenticate first.
-    TakenUp {
-        /// See [`Granted::session_timeout`].
-        session_timeout: Duration,
-    },
-    /// A server serves the session.
-    Connected {
-        /// The grant, with the shortest session timeout since the creation of the session.
-        granted: Granted,
-        /// The id of the session.
-        session_id: i64,
-    },
-    /// The connection is lost, but the session may still be alive.
-    Disconnected,
-    /// The session cannot come back.
-    SessionLost(SessionLoss),
-    /// A watch on this path has fired.
-    NodeChanged {
-        /// The path as the servers see it, with the chroot.
-        path: String,
-        /// Whether the znode was deleted.
-        is_deleted: bool,
-    },
-    /// The server has answered a ping.
-    PingAnswered {
-        /// The ping was sent at this moment or later.
-        sent: Moment,
-    },
+/// Why a transport could not be opened, or has ended.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The reason, for the log.
+    pub why: String,
+    /// Whether one side refuses the certificate of the other.
+    pub refuses_certificate: bool,
 }
 
-/// Why a session cannot come back.
+/// The contact as the application knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionLoss {
-    /// A server no longer knows the session.
-    Expired,
-    /// A server refuses a credential.
-    CredentialsRefused,
-    /// The servers refuse the SASL authentication, or have not authenticated themselves.
-    SaslRefused,
-    /// The servers require authentication that this client has not provided.
-    AuthenticationRequired,
-    /// At each server, one side refuses the certificate of the other, or the server wants one.
-    CertificateRefused,
-    /// The servers are ClickHouse Keeper, which ends sessions too early.
-    ClickHouseKeeper,
-    /// The servers resume the session, but none serves it.
-    Unserved,
+pub(crate) enum ContactState {
+    Disconnected,
+    Connected,
+    /// The session cannot come back.
+    Lost,
+    /// This process has closed the session.
+    Closed,
 }
 
-impl SessionLoss {
-    /// Returns the reason, for the log and for errors.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        match self {
-            SessionLoss::Expired => "the session has expired",
-            SessionLoss::CredentialsRefused => {
-                "a server refuses a credential; check the credential's scheme and content"
-            }
-            SessionLoss::SaslRefused => {
-                "the servers refuse the SASL authentication; check the user and the password or the ticket, and whether the \
-                 servers support this mechanism; the servers' logs say why"
-            }
-            SessionLoss::AuthenticationRequired => {
-                "the server requires SASL authentication, or another of its enforce.auth.schemes; present a credential that \
-                 it accepts"
-            }
-            SessionLoss::CertificateRefused => "a certificate was refused at each server",
-            SessionLoss::ClickHouseKeeper => {
-                "the servers are ClickHouse Keeper: when one of them stops, its sessions end before their clients \
-                 notice; use ZooKeeper"
-            }
-            SessionLoss::Unserved => {
-                "for a whole session timeout, servers have resumed the session, but none has served it"
-            }
-        }
-    }
+/// What the application may ask at any time.
+pub(crate) struct Status {
+    /// This changes when the application is told.
+    pub(crate) contact: ContactState,
+    pub(crate) granted: Granted,
+    pub(crate) session_id: i64,
+    /// The server of the current or last connection.
+    pub(crate) server: String,
 }
 
-#[derive(Debug)]
-enum Phase {
-    Pausing { until: Moment },
-    Opening { give_up_at: Moment },
-    Greeting { give_up_at: Moment },
-    Authenticating { granted: Granted, stage: Stage, tokens: u32, give_up_at: Moment },
-    Serving(Serving),
-    Ended,
-}
-
-/// A connection on which a server serves the session.
-#[derive(Debug)]
-struct Serving {
-    since: Moment,
+/// The transport in use.
+struct Link {
+    id: LinkId,
+    target: Destination,
+    /// Whether the server serves the session on this transport.
+    is_serving: bool,
+    /// Whether the server has answered a call on this transport.
     has_answered: bool,
-    /// The time of the last answer, or of the last [`MIN_PROGRESS`] bytes that came without one.
-    last_progress: Moment,
-    /// The number of bytes received since `last_progress`.
-    unread: usize,
-    next_ping: Moment,
 }
 
-/// A server that is sending a long answer makes progress if this many bytes arrive before it would count as silent. A
-/// slower link could not deliver a listing in time anyway, and an answer that trickles in forever must not block a
-/// session.
-const MIN_PROGRESS: usize = 16 << 10;
+/// What an end of a transport says about the server if the session does not name a reason itself.
+#[derive(Clone, Copy)]
+struct Verdict(&'static str, Trouble);
 
-/// What identifies the session to a server.
-#[derive(Debug, Default)]
-struct Identity {
-    /// Zero until a server has opened the session.
-    id: i64,
-    password: Password,
-    /// The last transaction that a reply has named, apart from the replies to pings and `SetWatches`. When watches are
-    /// set again, servers report the changes after that transaction. The transaction of an event must not be used for
-    /// this, because further events of the same transaction may be missing.
-    replied_zxid: i64,
-    /// The last transaction that an event or one of these replies has named. A server that has not applied this
-    /// transaction must not serve the session, because the application has seen the transaction's effects.
-    seen_zxid: i64,
-    /// Whether an event without a transaction number has arrived since the last reply. Servers before version 3.9 do
-    /// not number events.
-    has_seen_more: bool,
-}
+const NO_ANSWER: Verdict = Verdict("no answer", Trouble::Silent);
+const REFUSED: Verdict =
+    Verdict("it refused the connection, or is not a ZooKeeper server", Trouble::Refusing);
+const GIVEN_UP: Verdict = Verdict("the connection was given up", Trouble::Refusing);
 
-impl Identity {
-    fn replied(&mut self, zxid: i64) {
-        self.replied_zxid = self.replied_zxid.max(zxid);
-        self.seen_zxid = self.seen_zxid.max(zxid);
-        // Some refusals overtake other replies. Such refusals have no transaction number, so they do not count.
-        self.has_seen_more &= zxid <= 0;
-    }
-
-    fn notified(&mut self, zxid: i64) {
-        self.seen_zxid = self.seen_zxid.max(zxid);
-        self.has_seen_more |= zxid <= 0;
-    }
-}
-
-/// The state machine of one session.
+/// The state machine of a client.
 ///
 /// See the [module](self). `C` is the continuation that the caller gets back with the outcome of a call.
 pub struct Machine<C> {
-    config: Config,
-    pacing: Pacing,
-    phase: Phase,
-    identity: Identity,
-    /// When the machine gives up closing the session; `Some` while the session is being closed. By that time, no server
-    /// has been heard from for a session timeout, so the servers have probably ended the session on their own. A
-    /// handshake that was under way when the close began has also ended by then.
-    closing_until: Option<Moment>,
-    /// When a server last opened or resumed the session, or sent a frame while it served the session. At first, the
-    /// time at which the machine was created.
-    last_heard: Moment,
-    /// Whether the server of the current attempt is at a current address.
-    is_current: bool,
-    /// When the session counts as expired, because a server at a former address does not know it, and no server has
-    /// resumed it since.
-    expires_at: Option<Moment>,
-    service: Service,
-    /// The first token of the SASL exchange on the next open transport.
-    first_token: Option<Vec<u8>>,
-    /// The reason why the last connection was abandoned.
-    failure: Option<String>,
-    frames: Frames,
-    outgoing: Vec<u8>,
-    traffic: Traffic<C>,
-    watches: Watches,
+    session: Session<C>,
+    search: Search,
+    link: Option<Link>,
+    ticks: TickSearch,
+    /// `None` if tickets are not fetched in advance.
+    tickets: Option<TicketSchedule>,
+    notices: Notices,
+    status: Status,
+    encrypts: bool,
+    /// Whether neither the first contact nor its failure has been reported.
+    awaits_first_contact: bool,
+    last_link: usize,
+    random: fastrand::Rng,
     actions: VecDeque<Action<C>>,
+    closes: VecDeque<LinkId>,
 }
 
 impl<C> fmt::Debug for Machine<C> {
-    /// Writes no buffered bytes, because they contain credentials and the session's password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").field("phase", &self.phase).finish_non_exhaustive()
+        f.debug_struct("Machine").field("session", &self.session).finish_non_exhaustive()
     }
 }
 
 impl<C> Machine<C> {
-    /// Creates a machine. Its first action is to open a transport.
-    pub fn new(config: Config, now: Moment) -> Machine<C> {
-        let pacing = Pacing::new(config.session_timeout, config.seed);
+    /// Creates a machine, which begins to connect.
+    pub(crate) fn new(config: Config, now: Moment) -> Machine<C> {
+        let session_timeout = config.session.session_timeout;
+        let probe_closes = !config.session.sasl && config.session.credentials.is_empty();
+        let head_start = search::overlap(session_timeout);
+        let servers = Servers::new(&config.servers, config.memory, head_start, config.seed);
         let mut machine = Machine {
-            phase: Phase::Ended,
-            identity: Identity::default(),
-            closing_until: None,
-            last_heard: now,
-            is_current: true,
-            expires_at: None,
-            service: Service::new(),
-            first_token: None,
-            failure: None,
-            frames: Frames::new(config.max_frame),
-            outgoing: Vec::new(),
-            traffic: Traffic::default(),
-            watches: Watches::default(),
+            search: Search::new(servers, config.session.sasl),
+            session: Session::new(config.session, now),
+            link: None,
+            ticks: TickSearch::new(config.ticks, probe_closes),
+            tickets: config.needs_tickets.then(TicketSchedule::default),
+            notices: Notices::new(config.mentions_first_outage.then_some(now)),
+            status: Status {
+                contact: ContactState::Disconnected,
+                granted: Granted::new(session_timeout),
+                session_id: 0,
+                server: String::new(),
+            },
+            encrypts: config.encrypts,
+            awaits_first_contact: true,
+            last_link: 0,
+            random: fastrand::Rng::with_seed(!config.seed),
             actions: VecDeque::new(),
-            pacing,
-            config,
+            closes: VecDeque::new(),
         };
-        machine.open(now);
+        machine.count_addresses();
+        machine.settle(now, GIVEN_UP);
         machine
     }
 
-    // ---- inputs
+    // ---- inputs of the application
 
-    /// Sends a call, or keeps it for the next connection. A call that would end the connection fails at once.
+    /// Submits a call.
     ///
-    /// The paths of the call are relative to the chroot. For a `CreateAndList`, only the create is sent.
+    /// For a `CreateAndList`, only the create is sent.
     ///
     /// # Errors
     /// Returns the continuation if the session has ended, or is being closed.
-    pub fn submit(&mut self, now: Moment, call: Call, chroot: &Chroot, continuation: C) -> Result<(), C> {
-        if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
-            return Err(continuation);
-        }
-        if self.traffic.is_unknown(&call) {
-            self.actions.push_back(Action::Reply(continuation, Err(ZkError::Unimplemented)));
-            return Ok(());
-        }
-        if let Some(error) = self.traffic.ends_connection(now, &call, chroot) {
-            self.actions.push_back(Action::Reply(continuation, Err(error)));
-            return Ok(());
-        }
-        let submitted = Submitted { call, chroot: chroot.clone(), continuation };
-        match self.phase {
-            Phase::Serving(_) => self.traffic.send(submitted, &mut self.outgoing),
-            _ => self.traffic.keep(submitted, now),
-        }
-        Ok(())
+    pub fn handle_call(&mut self, now: Moment, call: Call, continuation: C) -> Result<(), C> {
+        let result = self.session.submit(now, call, continuation);
+        self.settle(now, GIVEN_UP);
+        result
     }
 
-    /// Removes the watches on a path, if there are any. Does nothing while the session is being closed.
+    /// Like [`handle_call`](Machine::handle_call), but the paths of the call are relative to the servers' root, not to
+    /// the chroot.
     ///
-    /// The path is relative to the servers' root, not to the chroot.
-    pub fn remove_watches(&mut self, path: &str) {
-        if self.closing_until.is_some() || !self.watches.remove(path) {
+    /// # Errors
+    /// The same as for `handle_call`.
+    pub fn handle_call_at_root(&mut self, now: Moment, call: Call, continuation: C) -> Result<(), C> {
+        let result = self.session.submit_at_root(now, call, continuation);
+        self.settle(now, GIVEN_UP);
+        result
+    }
+
+    /// Removes the watches on a path, if there are any.
+    pub fn handle_removal(&mut self, path: &str) {
+        self.session.remove_watches(path);
+    }
+
+    /// Begins to close the session. No event follows.
+    pub fn handle_close(&mut self, now: Moment) {
+        self.status.contact = ContactState::Closed;
+        self.actions.retain(|action| !matches!(action, Action::Tell(_)));
+        self.session.close(now);
+        self.settle(now, GIVEN_UP);
+    }
+
+    // ---- inputs of the network
+
+    /// Handles the answer of the name service for the server at this position.
+    pub fn handle_resolved(&mut self, now: Moment, server: usize, answer: Result<Vec<SocketAddr>, String>) {
+        if self.search.servers.handle_resolved(server, answer) {
+            self.count_addresses();
+        }
+        self.note_current();
+        self.continue_search(now);
+        self.settle(now, GIVEN_UP);
+    }
+
+    /// Handles the first token for the server at this position, or the reason why there is none.
+    ///
+    /// Returns the transport on which the exchange will take place. Returns `None` if the token is not needed any more.
+    pub fn handle_token(
+        &mut self,
+        now: Moment,
+        server: usize,
+        token: Result<Token, String>,
+    ) -> Option<LinkId> {
+        let link = self.take_token(now, server, token);
+        self.settle(now, GIVEN_UP);
+        link
+    }
+
+    /// Handles the failure to fetch a ticket for the server at this position.
+    pub fn handle_no_ticket(&mut self, now: Moment, server: usize, why: &str) {
+        if self.tickets.as_mut().is_some_and(|tickets| tickets.warns_of(server, now)) {
+            let host = self.search.servers.host(server);
+            let line = format!(
+                "no ticket for ZooKeeper server {host}, so it cannot be used if the connection is lost: {why}"
+            );
+            self.log(Level::Warn, line);
+        }
+    }
+
+    /// Handles a transport that is open now.
+    pub fn handle_opened(&mut self, now: Moment, link: LinkId) {
+        if self.ticks.opened(link) {
             return;
         }
-        // Without a connection, the server has no watches of this session.
-        if matches!(self.phase, Phase::Serving(_)) {
-            self.traffic.send_removal(path, &mut self.outgoing);
+        let Some(opened) = self.search.take_opened(link) else { return };
+        let target = opened.target;
+        self.link = Some(Link { id: link, target, is_serving: false, has_answered: false });
+        self.note_current();
+        self.close_attempts(None);
+        if let Some(token) = opened.first_token {
+            self.session.set_first_token(token.0);
         }
+        self.session.opened(now);
+        self.settle(now, GIVEN_UP);
     }
 
-    /// Notes that the set of addresses that [`Action::Open`] tries in turn has changed.
-    ///
-    /// `count` is the new number of addresses. `are_all` says whether every server in the list has an address.
-    pub fn set_addresses(&mut self, count: usize, are_all: bool) {
-        self.pacing.set_addresses(count);
-        // The present attempt will use the new addresses if its `Open` action has not been taken yet. So will the
-        // attempt after a pause.
-        let is_to_known = matches!(self.phase, Phase::Pausing { .. })
-            || self.actions.iter().any(|action| matches!(action, Action::Open));
-        self.service.addresses_changed(are_all, is_to_known);
+    /// Handles bytes from a server.
+    pub fn handle_bytes(&mut self, now: Moment, link: LinkId, bytes: &[u8]) {
+        if self.is_in_use(link) {
+            self.session.received(now, bytes);
+            return self.settle(now, REFUSED);
+        }
+        let progress = self.ticks.received(link, bytes);
+        self.on_probe(now, progress);
     }
 
-    /// Notes that a transport to another address is being opened in parallel.
-    ///
-    /// The earlier attempts count as failed, although one of them may still be the first to open.
-    pub fn opening_another(&mut self, now: Moment) {
-        if matches!(self.phase, Phase::Opening { .. }) {
-            self.pacing.another_attempt();
-            self.service.count_refusals_anew();
-            self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
-        }
+    /// Handles the end of a stream that the server has closed.
+    pub fn handle_closed(&mut self, now: Moment, link: LinkId) {
+        let may_expect_tls = self.status.session_id == 0 && !self.encrypts;
+        let why = if may_expect_tls { CLOSED_AT_FIRST } else { CLOSED }.to_owned();
+        self.handle_failed(now, link, Failure { why, refuses_certificate: false });
     }
 
-    /// Notes whether the transport leads to a current address of a server.
-    ///
-    /// If it does not, the server may belong to another ensemble, which does not know the session. Call this before
-    /// [`opened`](Machine::opened), and when the answer changes. Unless it is called, each address counts as current.
-    pub fn set_current(&mut self, is_current: bool) {
-        self.is_current = is_current;
-    }
-
-    /// Returns why the session would be lost if the servers went on refusing it.
-    ///
-    /// Returns `None` unless a server has refused the session and none has answered a request since.
-    pub fn refusal(&self) -> Option<SessionLoss> {
-        self.service.refusal()
-    }
-
-    /// Handles the opening of the transport that [`Action::Open`] requested.
-    pub fn opened(&mut self, now: Moment) {
-        if matches!(self.phase, Phase::Opening { .. }) {
-            self.greet(now);
+    /// Handles a transport that could not be opened, or has failed.
+    pub fn handle_failed(&mut self, now: Moment, link: LinkId, failure: Failure) {
+        let Failure { why, refuses_certificate } = failure;
+        if self.ticks.is_probe(link) {
+            return self.on_probe(now, Progress::Over);
         }
-    }
-
-    /// Handles the end of the transport, or the failure to open it.
-    pub fn failed(&mut self, now: Moment) {
-        if matches!(self.phase, Phase::Serving(_)) {
-            self.traffic.connection_closed(now, self.pacing.session_timeout());
-        }
-        self.transport_gone(now);
-    }
-
-    /// Gives the session up because none of the servers can be used. Does nothing if a server has accepted the session
-    /// before.
-    pub fn give_up_opening(&mut self, loss: SessionLoss) {
-        if self.identity.id == 0 && !matches!(self.phase, Phase::Ended) {
-            self.lose_session(loss);
-        }
-    }
-
-    /// Handles the next bytes from the transport.
-    pub fn received(&mut self, now: Moment, bytes: &[u8]) {
-        if !self.has_transport() {
-            return;
-        }
-        if let Phase::Serving(serving) = &mut self.phase {
-            serving.received(now, bytes.len());
-        }
-        self.frames.push(bytes);
-        self.read_frames(now);
-    }
-
-    /// Does what is due. Call this when the [deadline](Machine::deadline) has passed.
-    pub fn timer(&mut self, now: Moment) {
-        if matches!(self.phase, Phase::Ended) {
-            return;
-        }
-        if self.closing_until.is_some_and(|until| until <= now) {
-            return self.end();
-        }
-        if self.expires_at.is_some_and(|at| at <= now) {
-            return self.lose_session(SessionLoss::Expired);
-        }
-        self.fail_stale(now);
-        match self.phase {
-            Phase::Pausing { until } if until <= now => self.open(now),
-            Phase::Opening { give_up_at }
-            | Phase::Greeting { give_up_at }
-            | Phase::Authenticating { give_up_at, .. }
-                if give_up_at <= now =>
-            {
-                self.pacing.time_was_short();
-                self.drop_transport(now);
+        let target = if self.is_in_use(link) {
+            let target = self.link.as_ref().map(|link| link.target);
+            self.note_end(false);
+            self.drop_link(&why, Some(Trouble::Refusing));
+            self.fail(now);
+            target
+        } else {
+            let target = self.search.take_opened(link).map(|attempt| attempt.target);
+            if let Some(target) = target {
+                self.closes.push_back(link);
+                self.attempt_failed(now, target, why);
             }
-            Phase::Serving(ref serving) if serving.silent_at(&self.pacing) <= now => self.drop_transport(now),
-            Phase::Serving(_) => self.ping(now),
-            _ => {}
+            target
+        };
+        if let Some(target) = target {
+            self.note_certificate(target, refuses_certificate);
+        }
+        self.settle(now, NO_ANSWER);
+    }
+
+    /// Handles the response to a token of a server.
+    pub fn handle_response(&mut self, now: Moment, link: LinkId, step: SaslStep) {
+        if self.is_in_use(link) {
+            self.session.respond(now, step);
+            self.settle(now, GIVEN_UP);
         }
     }
 
-    /// Closes the session, if a server can be reached before the session expires. No event follows.
-    pub fn close(&mut self, now: Moment) {
-        if self.closing_until.is_some() || matches!(self.phase, Phase::Ended) {
-            return;
+    /// Does what is due. Call this at the moment of [`poll_deadline`](Machine::poll_deadline).
+    pub fn handle_time(&mut self, now: Moment) {
+        if self.session.deadline().is_some_and(|deadline| deadline <= now) {
+            self.session.timer(now);
+            self.settle(now, NO_ANSWER);
         }
-        self.actions.retain(|action| !matches!(action, Action::Event(_)));
-        self.begin_close(now);
-        match self.phase {
-            Phase::Serving(_) => self.traffic.send_close(&mut self.outgoing),
-            _ if self.identity.id == 0 && !matches!(self.phase, Phase::Greeting { .. }) => self.end(),
+        if self.search.is_due(now) {
+            self.try_next(now);
+            self.settle(now, GIVEN_UP);
+        }
+        self.keep_probing(now);
+        if self.tickets.as_mut().is_some_and(|tickets| tickets.take_due(now)) {
+            let hosts = self.search.servers.hosts().enumerate();
+            let fetch = |(server, host): (usize, &str)| Action::FetchTicket { server, host: host.to_owned() };
+            self.actions.extend(hosts.map(fetch));
+        }
+        if let Some(line) = self.notices.long_outage(now, || self.search.servers.outcomes()) {
+            self.log(Level::Warn, line);
+        }
+    }
+
+    /// Notes that the application is being told of this event. Returns `false` if it must not be: it has closed the
+    /// session.
+    pub fn note_told(&mut self, event: &ClientEvent) -> bool {
+        if self.status.contact == ContactState::Closed {
+            return false;
+        }
+        match event {
+            ClientEvent::Connected(_) => self.status.contact = ContactState::Connected,
+            ClientEvent::Disconnected => self.status.contact = ContactState::Disconnected,
+            ClientEvent::SessionLost => self.status.contact = ContactState::Lost,
             _ => {}
         }
+        true
+    }
+
+    /// Ends at once. Returns what must be dropped, because it owns the continuations of the calls.
+    pub(crate) fn abandon(&mut self) -> impl Sized + use<C> {
+        self.give_up_link("the connection has ended", None);
+        self.drop_probe();
+        (self.session.abandon(), std::mem::take(&mut self.actions))
     }
 
     // ---- outputs
 
     /// Takes the next action, if there is one.
-    pub fn next_action(&mut self) -> Option<Action<C>> {
+    pub fn poll_action(&mut self) -> Option<Action<C>> {
         self.actions.pop_front()
     }
 
@@ -522,129 +457,312 @@ impl<C> Machine<C> {
         !self.actions.is_empty()
     }
 
-    /// Returns whether [`Action::Ended`] is the next action.
-    ///
-    /// An [`Action::Drop`] right before it follows from the end of the session, and says nothing about the server.
+    /// Takes all actions, and leaves this empty queue, whose memory is reused.
+    pub(crate) fn swap_actions(&mut self, empty: &mut VecDeque<Action<C>>) {
+        std::mem::swap(&mut self.actions, empty);
+    }
+
+    /// Takes the next transport to close, if there is one. It may still be on its way to be opened.
+    pub fn poll_close(&mut self) -> Option<LinkId> {
+        self.closes.pop_front()
+    }
+
+    /// Returns the bytes for an open transport. The owner removes those that it has sent.
+    pub fn poll_transmit(&mut self, link: LinkId) -> Option<&mut Vec<u8>> {
+        match self.is_in_use(link) {
+            true => Some(self.session.outgoing()),
+            false => self.ticks.outgoing(link),
+        }
+    }
+
+    /// Returns when [`handle_time`](Machine::handle_time) must be called. `None` once the session has ended.
     #[must_use]
-    pub fn ends_now(&self) -> bool {
-        matches!(self.actions.front(), Some(Action::Ended))
+    pub fn poll_deadline(&self) -> Option<Moment> {
+        let of_session = self.session.deadline()?;
+        let of_tickets = self.tickets.as_ref().and_then(TicketSchedule::deadline);
+        let others = [self.search.deadline(), self.ticks.deadline(), of_tickets, self.notices.deadline()];
+        others.into_iter().flatten().chain([of_session]).min()
     }
 
-    /// Returns the bytes for the transport. The caller removes the bytes that it has written.
-    pub fn outgoing(&mut self) -> &mut Vec<u8> {
-        &mut self.outgoing
+    /// Returns the transport on which calls are sent.
+    #[must_use]
+    pub fn link_in_use(&self) -> Option<LinkId> {
+        self.link.as_ref().map(|link| link.id)
     }
 
-    /// Returns when [`timer`](Machine::timer) must be called. `None` once the machine has ended.
-    pub fn deadline(&self) -> Option<Moment> {
-        let of_phase = match &self.phase {
-            Phase::Pausing { until } => Some(*until),
-            Phase::Opening { give_up_at }
-            | Phase::Greeting { give_up_at }
-            | Phase::Authenticating { give_up_at, .. } => Some(*give_up_at),
-            Phase::Serving(serving) => Some(serving.next_ping.min(serving.silent_at(&self.pacing))),
-            Phase::Ended => return None,
+    /// Returns whether a transport is in use, or is to be opened.
+    #[must_use]
+    pub fn is_wanted(&self, link: LinkId) -> bool {
+        self.is_in_use(link) || self.search.is_opening(link) || self.ticks.is_probe(link)
+    }
+
+    pub(crate) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Lists the servers, each with how the last attempt at it has gone, or with its state.
+    #[must_use]
+    pub fn outcomes(&self) -> String {
+        self.search.servers.outcomes()
+    }
+
+    /// See [`Session::refusal`].
+    #[must_use]
+    pub fn refusal(&self) -> Option<SessionLoss> {
+        self.session.refusal()
+    }
+
+    // ---- what the session asks for
+
+    /// Carries out what the session asks for. `verdict` says why the session gives a transport up if it gives no reason
+    /// itself.
+    fn settle(&mut self, now: Moment, verdict: Verdict) {
+        let Verdict(why, trouble) = verdict;
+        let mut loss = None;
+        while let Some(action) = self.session.next_action() {
+            match action {
+                session::Action::Open => {
+                    self.give_up_link(why, None);
+                    self.try_next(now);
+                }
+                session::Action::Drop if self.session.ends_now() => {
+                    self.give_up_link(loss.or(self.silence()).unwrap_or(why), None);
+                }
+                session::Action::Drop => self.leave(why, trouble),
+                session::Action::Challenge(token) => {
+                    if let Some(link) = self.link_in_use() {
+                        self.actions.push_back(Action::Challenge { link, token: Token(token) });
+                    }
+                }
+                session::Action::Event(event) => {
+                    if let session::Event::SessionLost(reason) = event {
+                        loss = Some(reason.reason());
+                    }
+                    self.on_event(now, event);
+                }
+                session::Action::Reply(continuation, result) => {
+                    self.note_answer(&result);
+                    self.actions.push_back(Action::Reply(continuation, result));
+                }
+                session::Action::Ended => {
+                    self.give_up_link(why, None);
+                    self.drop_probe();
+                    self.actions.push_back(Action::Ended);
+                }
+            }
+        }
+    }
+
+    /// Leaves a server, and notes what that says about it.
+    fn leave(&mut self, why: &str, trouble: Trouble) {
+        self.note_end(true);
+        let failure = self.session.take_failure();
+        let why = failure.as_deref().or(self.silence()).unwrap_or(why);
+        let target = self.link.as_ref().map(|link| link.target);
+        self.give_up_link(why, Some(trouble));
+        if let Some(stranger) = target.filter(|_| why == UNKNOWN_AT_FORMER_ADDRESS) {
+            self.search.servers.record_stranger(stranger);
+        }
+    }
+
+    fn on_event(&mut self, now: Moment, event: session::Event) {
+        match event {
+            session::Event::Connected { granted, session_id } => self.on_connect(now, granted, session_id),
+            session::Event::Disconnected => self.on_disconnect(now),
+            session::Event::SessionLost(loss) => self.on_loss(loss),
+            session::Event::NodeChanged { path, is_deleted } => {
+                self.tell(ClientEvent::NodeChanged { path, is_deleted });
+            }
+            session::Event::TakenUp { session_timeout } => {
+                self.tell(ClientEvent::TakenUp { session_timeout })
+            }
+            session::Event::PingAnswered { sent } => {
+                let timeout = self.status.granted.session_timeout;
+                if let Some(line) = self.notices.far_server(now.since(sent), timeout) {
+                    self.log(Level::Warn, line);
+                }
+                self.tell(ClientEvent::PingAnswered { sent });
+                if std::mem::take(&mut self.awaits_first_contact) {
+                    self.actions.push_back(Action::FirstContact(Ok(())));
+                }
+            }
+        }
+    }
+
+    fn on_connect(&mut self, now: Moment, fresh: Granted, session_id: i64) {
+        let Some(link) = &mut self.link else { return };
+        link.is_serving = true;
+        let target = link.target;
+        self.search.servers.record_success(target);
+        self.drop_probe();
+        let delay = self.random.f64();
+        let granted = self.ticks.connected(now, target.address, fresh, delay);
+        let server = self.search.servers.describe(target);
+        (self.status.granted, self.status.session_id, self.status.server) = (granted, session_id, server);
+        self.tell(ClientEvent::Connected(granted));
+        let (level, line) = self.notices.contact(now, &self.status);
+        self.log(level, line);
+        self.log_tick();
+        if let Some(tickets) = &mut self.tickets {
+            tickets.connected(now, fresh.session_timeout, self.random.f64());
+        }
+    }
+
+    fn on_disconnect(&mut self, now: Moment) {
+        self.drop_probe();
+        if let Some(tickets) = &mut self.tickets {
+            tickets.disconnected();
+        }
+        self.notices.lost_contact(now);
+        self.tell(ClientEvent::Disconnected);
+        let outcomes = self.search.servers.outcomes();
+        self.log(Level::Debug, format!("ZooKeeper connection lost: {outcomes}"));
+    }
+
+    fn on_loss(&mut self, loss: SessionLoss) {
+        let is_first = std::mem::take(&mut self.awaits_first_contact);
+        // If there was contact, nobody receives the reason as an error. Whoever learns of the loss may end the process,
+        // so the reason is logged before that.
+        if !is_first {
+            let (session_id, why) = (self.status.session_id, loss.reason());
+            self.log(Level::Warn, format!("ZooKeeper session {session_id:#x} lost: {why}"));
+        }
+        self.tell(ClientEvent::SessionLost);
+        if is_first {
+            self.actions.push_back(Action::FirstContact(Err(loss)));
+        }
+    }
+
+    fn tell(&mut self, event: ClientEvent) {
+        self.actions.push_back(Action::Tell(event));
+    }
+
+    fn log(&mut self, level: Level, line: String) {
+        self.actions.push_back(Action::Log(level, line));
+    }
+
+    // ---- the transport in use
+
+    fn is_in_use(&self, link: LinkId) -> bool {
+        self.link_in_use() == Some(link)
+    }
+
+    fn next_link(&mut self) -> LinkId {
+        self.last_link += 1;
+        LinkId(self.last_link)
+    }
+
+    /// Reports to the session that the transport has ended, or that none could be opened.
+    fn fail(&mut self, now: Moment) {
+        self.search.pause();
+        self.session.failed(now);
+    }
+
+    /// Gives all transports up, except that of a probe. Records why, and the trouble with the addresses at which no
+    /// server serves the session.
+    fn give_up_link(&mut self, why: &str, trouble: Option<Trouble>) {
+        self.close_attempts(Some((why, trouble)));
+        self.drop_link(why, trouble);
+    }
+
+    fn drop_link(&mut self, why: &str, trouble: Option<Trouble>) {
+        let Some(link) = self.link.take() else { return };
+        self.search.servers.record_failure(link.target, why.to_owned());
+        if let Some(trouble) = trouble.filter(|_| !link.is_serving) {
+            self.search.servers.record_trouble(link.target, trouble);
+        }
+        self.closes.push_back(link.id);
+    }
+
+    /// Notes the end of a connection on which a server served the session.
+    fn note_end(&mut self, was_silent: bool) {
+        if let Some(link) = self.link.as_ref().filter(|link| link.is_serving) {
+            let was_refused = self.session.refusal().is_some();
+            self.search.servers.record_end(link.target, was_silent, was_refused);
+        }
+    }
+
+    /// Returns the outcome for a server that has accepted the session and answered no call.
+    fn silence(&self) -> Option<&'static str> {
+        let link = self.link.as_ref().filter(|link| link.is_serving && !link.has_answered);
+        link.map(|_| ANSWERS_NO_CALL)
+    }
+
+    /// Notes the outcome of a call, which may be a server's answer.
+    fn note_answer(&mut self, result: &ZkResult<Reply>) {
+        let Some(link) = self.link.as_mut().filter(|link| link.is_serving && !link.has_answered) else {
+            return;
         };
-        let of_unsent = self.traffic.oldest_unsent().map(|kept_at| kept_at.after(self.pacing.max_wait()));
-        [of_phase, of_unsent, self.closing_until, self.expires_at].into_iter().flatten().min()
-    }
-
-    // ---- the end
-
-    fn has_transport(&self) -> bool {
-        !matches!(self.phase, Phase::Pausing { .. } | Phase::Ended)
-    }
-
-    fn post(&mut self, event: Event) {
-        if self.closing_until.is_none() {
-            self.actions.push_back(Action::Event(event));
+        if result.as_ref().map_or_else(|error| error.is_answer(), |_| true) {
+            link.has_answered = true;
+            self.search.servers.record_answer(link.target);
         }
     }
 
-    fn begin_close(&mut self, now: Moment) {
-        let least = match self.phase {
-            // The server may be opening or resuming the session at this moment.
-            Phase::Greeting { give_up_at } => give_up_at,
-            _ => now,
-        };
-        self.closing_until = Some(self.last_heard.after(self.pacing.session_timeout()).max(least));
-        self.fail_unsent(ZkError::SessionExpired);
-    }
-
-    /// Handles refused credentials. The session is lost to the client, but the server keeps the session and its locks,
-    /// and handles no more requests on this connection. So the session is closed on the next connection, without
-    /// presenting the credentials.
-    fn credentials_refused(&mut self, now: Moment) {
-        self.config.credentials.clear();
-        if self.closing_until.is_none() {
-            self.post(Event::SessionLost(SessionLoss::CredentialsRefused));
-            self.begin_close(now);
+    /// Tells the session whether it may believe the server on the transport that the session has ended.
+    fn note_current(&mut self) {
+        if let Some(link) = &self.link {
+            self.session.set_current(self.search.servers.is_current(link.target));
         }
     }
 
-    /// Notes that the server refuses this client, or the client refuses the server. Another server may be configured
-    /// differently.
-    fn refused(&mut self, now: Moment, loss: SessionLoss) {
-        if self.closing_until.is_some() {
-            // The server also refuses to close the session, and each further attempt would renew the session.
-            return self.end();
+    // ---- the tick
+
+    /// Begins a probe that is due, and ends one that takes too long.
+    fn keep_probing(&mut self, now: Moment) {
+        if self.ticks.is_late(now) {
+            self.on_probe(now, Progress::Over);
         }
-        self.failure = Some(loss.reason().to_owned());
-        self.service.refused(now, loss);
+        let Some(target) = self.link.as_ref().map(|link| link.target) else { return };
+        if self.ticks.take_due(now) {
+            let link = self.next_link();
+            self.ticks.begin(Probe::new(link), now, self.status.granted.session_timeout);
+            self.ask_to_open(link, target);
+        }
     }
 
-    fn lose_session(&mut self, loss: SessionLoss) {
-        self.post(Event::SessionLost(loss));
-        self.end();
+    fn on_probe(&mut self, now: Moment, progress: Progress) {
+        let is_serving = self.link.as_ref().filter(|link| link.is_serving).map(|link| link.target);
+        match progress {
+            Progress::Pending => {}
+            Progress::Answered(minimum) => {
+                self.ticks.answered(minimum, is_serving.map(|target| target.address));
+                self.reckon();
+                if !self.ticks.closes_session() {
+                    self.drop_probe();
+                }
+            }
+            Progress::Over => {
+                self.drop_probe();
+                let session_timeout = self.status.granted.session_timeout;
+                if self.ticks.probe_again(now, session_timeout) {
+                    self.reckon();
+                    let line = self.ticks.warning(&self.status.server);
+                    line.into_iter().for_each(|line| self.log(Level::Warn, line));
+                }
+            }
+        }
     }
 
-    fn end(&mut self) {
-        if matches!(self.phase, Phase::Ended) {
+    /// Reports the report delay that follows from what is known of the server's tick, if it has changed.
+    fn reckon(&mut self) {
+        if !self.link.as_ref().is_some_and(|link| link.is_serving) {
             return;
         }
-        let had_transport = self.has_transport();
-        self.phase = Phase::Ended;
-        self.outgoing.clear();
-        for continuation in self.traffic.take_sent() {
-            self.actions.push_back(Action::Reply(continuation, Err(ZkError::ConnectionLoss)));
+        let Some(granted) = self.ticks.granted() else { return };
+        if std::mem::replace(&mut self.status.granted, granted) != granted {
+            self.tell(ClientEvent::ReportDelay(granted.report_delay));
         }
-        self.fail_unsent(ZkError::SessionExpired);
-        if had_transport {
-            self.actions.push_back(Action::Drop);
-        }
-        self.actions.push_back(Action::Ended);
+        self.log_tick();
     }
 
-    /// Fails the calls that have waited too long for a connection.
-    fn fail_stale(&mut self, now: Moment) {
-        let wait = self.pacing.max_wait();
-        while let Some(Unsent { submitted, .. }) = self.traffic.take_stale(wait, now) {
-            self.actions.push_back(Action::Reply(submitted.continuation, Err(ZkError::ConnectionLoss)));
+    fn log_tick(&mut self) {
+        if let Some((level, line)) = self.ticks.mention(self.status.granted) {
+            self.log(level, line);
         }
     }
 
-    fn fail_unsent(&mut self, error: ZkError) {
-        for Unsent { submitted, .. } in self.traffic.unsent.drain(..) {
-            self.actions.push_back(Action::Reply(submitted.continuation, Err(error)));
-        }
-    }
-}
-
-impl Serving {
-    fn received(&mut self, now: Moment, bytes: usize) {
-        self.unread += bytes;
-        if self.unread >= MIN_PROGRESS {
-            self.has_answered = true;
-            self.progressed(now);
-        }
-    }
-
-    /// Notes that the server has answered the oldest request, or makes progress with a long answer.
-    fn progressed(&mut self, now: Moment) {
-        (self.last_progress, self.unread) = (now, 0);
-    }
-
-    fn silent_at(&self, pacing: &Pacing) -> Moment {
-        self.last_progress.after(pacing.max_silence())
+    fn drop_probe(&mut self) {
+        self.closes.extend(self.ticks.drop_probe());
     }
 }

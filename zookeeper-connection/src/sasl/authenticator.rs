@@ -1,6 +1,5 @@
 //! [`Authenticator`]: prepares the SASL exchanges of one connection.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -19,8 +18,6 @@ pub(crate) enum Answer {
 
 pub(crate) struct Authenticator {
     mechanism: Mechanism,
-    /// The servers for which an exchange is being prepared, each with the number of the attempt that requested it.
-    pending: HashMap<usize, u64>,
     caller: Caller,
     answers: Receiver<Answer>,
 }
@@ -30,7 +27,7 @@ impl Authenticator {
     pub(crate) fn new(mechanism: Mechanism, waker: &Arc<Waker>) -> Authenticator {
         let (sender, answers) = unbounded();
         let caller = Caller { answers: sender, waker: Arc::downgrade(waker) };
-        Authenticator { mechanism, pending: HashMap::new(), caller, answers }
+        Authenticator { mechanism, caller, answers }
     }
 
     /// Returns whether an exchange needs a ticket, which should be fetched in advance.
@@ -38,19 +35,12 @@ impl Authenticator {
         matches!(self.mechanism, Mechanism::WithTickets(_))
     }
 
-    /// Prepares an exchange with a server for the attempt with this number. Returns `false` if an earlier attempt is
-    /// still waiting for its answer: a KDC is silent, and this attempt would wait in vain.
-    #[must_use]
-    pub(crate) fn prepare(&mut self, server: usize, host: String, attempt: u64) -> bool {
-        if let Some(earlier) = self.pending.get(&server) {
-            return *earlier == attempt;
-        }
-        self.pending.insert(server, attempt);
+    /// Prepares an exchange with a server.
+    pub(crate) fn prepare(&self, server: usize, host: String) {
         match &self.mechanism {
             Mechanism::WithoutTickets(prepare) => self.caller.reply(Answer::Prepared(server, prepare(&host))),
             Mechanism::WithTickets(calls) => calls.prepare(host, server, self.caller.clone()),
         }
-        true
     }
 
     /// Fetches a ticket for a server, if the mechanism has tickets.
@@ -60,12 +50,8 @@ impl Authenticator {
         }
     }
 
-    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
-        let answer = self.answers.try_recv().ok()?;
-        if let Answer::Prepared(server, _) = answer {
-            self.pending.remove(&server);
-        }
-        Some(answer)
+    pub(crate) fn next_answer(&self) -> Option<Answer> {
+        self.answers.try_recv().ok()
     }
 }
 
@@ -101,7 +87,7 @@ mod tests {
         Arc::new(Waker::new(poll.registry(), Token(0)).unwrap())
     }
 
-    fn next_answer(authenticator: &mut Authenticator) -> (usize, String) {
+    fn next_answer(authenticator: &Authenticator) -> (usize, String) {
         let mut answer = None;
         eventually("there is an answer", || {
             answer = authenticator.next_answer();
@@ -116,18 +102,18 @@ mod tests {
     #[test]
     fn calls_of_all_connections_for_a_host_are_made_one_after_the_other_and_delay_no_other_host() {
         let (hanging, waker) = (hanging(), waker());
-        let mut connections = [0; 3].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
-        for connection in &mut connections {
-            assert!(connection.prepare(7, "silent".to_owned(), 0));
+        let connections = [0; 3].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
+        for connection in &connections {
+            connection.prepare(7, "silent".to_owned());
         }
         assert_eq!(next(&hanging.begun), "silent");
-        assert!(connections[2].prepare(1, "other".to_owned(), 0));
+        connections[2].prepare(1, "other".to_owned());
         assert_eq!(next(&hanging.begun), "other");
         assert!(hanging.begun.is_empty(), "one at a time for each host");
         drop(hanging.end);
-        assert_eq!(next_answer(&mut connections[0]), (7, "no ticket for silent".to_owned()));
-        assert_eq!(next_answer(&mut connections[1]), (7, "no ticket for silent".to_owned()));
-        let mut both = [0; 2].map(|_| next_answer(&mut connections[2]).0);
+        assert_eq!(next_answer(&connections[0]), (7, "no ticket for silent".to_owned()));
+        assert_eq!(next_answer(&connections[1]), (7, "no ticket for silent".to_owned()));
+        let mut both = [0; 2].map(|_| next_answer(&connections[2]).0);
         both.sort_unstable();
         assert_eq!(both, [1, 7]);
     }
@@ -136,15 +122,15 @@ mod tests {
     fn calls_keep_nothing_of_a_connection_that_has_ended_and_none_is_made_for_it() {
         let (hanging, waker) = (hanging(), waker());
         let waiting = {
-            let mut ended = Authenticator::new(hanging.mechanism.clone(), &waker);
-            assert!(ended.prepare(0, "silent".to_owned(), 0));
+            let ended = Authenticator::new(hanging.mechanism.clone(), &waker);
+            ended.prepare(0, "silent".to_owned());
             ended.fetch_ahead(1, "ahead".to_owned());
             let mut calls = [next(&hanging.begun), next(&hanging.begun)];
             calls.sort_unstable();
             assert_eq!(calls, ["ahead", "silent"]);
             let waker = self::waker();
-            let mut waits = Authenticator::new(hanging.mechanism.clone(), &waker);
-            assert!(waits.prepare(0, "silent".to_owned(), 0));
+            let waits = Authenticator::new(hanging.mechanism.clone(), &waker);
+            waits.prepare(0, "silent".to_owned());
             Arc::downgrade(&waker)
         };
         assert_eq!(waiting.strong_count(), 0);
@@ -157,26 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn later_attempt_does_not_wait_for_a_call_of_an_earlier_one() {
-        let (hanging, waker) = (hanging(), waker());
-        let mut connection = Authenticator::new(hanging.mechanism, &waker);
-        for _ in 0..2 {
-            assert!(connection.prepare(0, "silent".to_owned(), 1), "two addresses have the same name");
-        }
-        for attempt in 2..4 {
-            assert!(!connection.prepare(0, "silent".to_owned(), attempt));
-            assert!(connection.prepare(1, "other".to_owned(), 2));
-        }
-        drop(hanging.end);
-        let answers = [next_answer(&mut connection).0, next_answer(&mut connection).0];
-        assert_eq!(answers[0] + answers[1], 1, "one answer for each");
-        assert!(connection.prepare(0, "silent".to_owned(), 5));
-    }
-
-    #[test]
     fn tickets_are_fetched_ahead_host_after_host_for_all_connections() {
         let (hanging, waker) = (hanging(), waker());
-        let mut connections = [0; 2].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
+        let connections = [0; 2].map(|_| Authenticator::new(hanging.mechanism.clone(), &waker));
         let fetch = |connection: &Authenticator| {
             for (server, host) in ["zk1", "zk2", "zk3"].into_iter().enumerate() {
                 connection.fetch_ahead(server, host.to_owned());
@@ -193,9 +162,9 @@ mod tests {
         drop(hanging.end);
         // The call for zk1 was already under way when the second connection made its own, so the second call is made
         // as well.
-        assert_eq!(next_answer(&mut connections[1]).0, 0);
+        assert_eq!(next_answer(&connections[1]).0, 0);
         assert!(hanging.begun.is_empty(), "no host is asked for twice");
-        let failed = [0; 3].map(|_| next_answer(&mut connections[0]));
+        let failed = [0; 3].map(|_| next_answer(&connections[0]));
         assert_eq!(failed.map(|(server, _)| server), [0, 1, 2]);
     }
 
@@ -203,12 +172,12 @@ mod tests {
     fn ticket_is_fetched_ahead_for_a_connection_although_another_that_was_to_fetch_it_ends_before() {
         let (hanging, waker, of_ended) = (hanging(), waker(), self::waker());
         let ended = Authenticator::new(hanging.mechanism.clone(), &of_ended);
-        let mut connection = Authenticator::new(hanging.mechanism.clone(), &waker);
+        let connection = Authenticator::new(hanging.mechanism.clone(), &waker);
         connection.fetch_ahead(0, "zk1".to_owned());
         assert_eq!(next(&hanging.begun), "zk1");
         ended.fetch_ahead(1, "zk2".to_owned());
         connection.fetch_ahead(1, "zk2".to_owned());
         drop((ended, of_ended, hanging.end));
-        assert_eq!([0; 2].map(|_| next_answer(&mut connection).0), [0, 1]);
+        assert_eq!([0; 2].map(|_| next_answer(&connection).0), [0, 1]);
     }
 }

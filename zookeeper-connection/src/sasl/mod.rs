@@ -21,7 +21,6 @@ mod gss;
 mod kerberos;
 #[cfg(all(feature = "sasl", any(test, zk_laws)))]
 pub mod laws;
-mod schedule;
 
 use std::sync::Arc;
 #[cfg(feature = "kerberos")]
@@ -33,7 +32,6 @@ use self::calls::Calls;
 pub use self::digest::SaslDigest;
 #[cfg(feature = "kerberos")]
 pub use self::kerberos::{KerberosConfig, KerberosTicket};
-pub(crate) use self::schedule::TicketSchedule;
 use crate::machine::SaslStep;
 #[cfg(feature = "kerberos")]
 use crate::support::lock_order::{Mutex, rank::TICKETS};

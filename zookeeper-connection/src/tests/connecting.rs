@@ -15,7 +15,7 @@ use crate::Names;
 use crate::Verbs;
 use crate::codec::{AUTHENTICATION_REQUIRED, ConnectAnswer, Control, ReplyHeader, Request};
 use crate::error::ZkError;
-use crate::resolver::NameService;
+use crate::io::resolver::NameService;
 use crate::tests::{deadline, eventually, next, wait::scaled};
 
 /// Returns the session timeout for tests that connect to bad servers.

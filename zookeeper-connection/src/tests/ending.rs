@@ -9,8 +9,8 @@ use super::*;
 use crate::Credential;
 use crate::Verbs;
 use crate::codec::{ConnectAnswer, Control, Request};
-use crate::driver;
 use crate::error::ZkError;
+use crate::io;
 use crate::tests::{deadline, eventually, next, wait::scaled};
 use crate::{Call, Done};
 
@@ -161,7 +161,7 @@ fn connection_closed_or_dropped_on_its_own_thread_ends() {
         let shared = Arc::clone(&connection.shared);
         let moved = Arc::clone(&connection);
         let done = Done::new(move |_| {
-            assert!(driver::is_io_thread());
+            assert!(io::thread::is_io_thread());
             if closes {
                 moved.close();
             }

@@ -10,7 +10,6 @@ use crate::Credential;
 use crate::Granted;
 use crate::Verbs;
 use crate::codec::{ConnectRequest, Control, Request};
-use crate::driver::{pause_after, probe_time};
 use crate::tests::{eventually, next};
 
 /// Returns the report delay on a server with this minimum session timeout, which is two ticks.
@@ -175,18 +174,6 @@ fn tick_that_was_revealed_after_an_unanswered_probe_is_known_on_the_next_connect
     server.disconnect();
     let connected = events.iter().find(|event| matches!(event, ClientEvent::Connected(_)));
     assert_eq!(connected, Some(ClientEvent::Connected(granted)));
-}
-
-#[test]
-fn pause_after_unanswered_probes_doubles_seven_times() {
-    let pauses = [1, 2, 3, 7, 8, 9, u32::MAX].map(|unanswered| pause_after(unanswered, LONG));
-    assert_eq!(pauses, [1, 2, 4, 64, 128, 128, 128].map(|factor| LONG * factor));
-}
-
-#[test]
-fn probes_may_take_a_quarter_then_a_half_and_then_the_whole_of_the_session_timeout() {
-    let times = [0, 1, 2, 3, u32::MAX].map(|unanswered| probe_time(unanswered, LONG));
-    assert_eq!(times, [LONG / 4, LONG / 2, LONG, LONG, LONG]);
 }
 
 /// A slow server is no server that refuses the second connection.

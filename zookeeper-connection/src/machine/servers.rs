@@ -11,10 +11,9 @@
 //! name service has given that answer since the last connection was lost, and no earlier round has used it. All other
 //! addresses are *former* ones. They may belong to somebody else by now.
 //!
-//! There is no I/O and no clock here: the I/O thread resolves the names and reports the outcomes.
+//! There is no I/O and no clock here: the owner of the machine resolves the names, and the search reports the outcomes.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
@@ -48,11 +47,13 @@ pub(super) struct Destination {
 
 /// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lookup {
-    /// The position in the list.
-    pub(super) server: usize,
-    pub(super) host: String,
-    pub(super) port: u16,
+pub struct Lookup {
+    /// The position of the server in the list.
+    pub server: usize,
+    /// The name.
+    pub host: String,
+    /// The port of the server.
+    pub port: u16,
 }
 
 /// The next step of the search for a server.
@@ -210,7 +211,7 @@ impl Servers {
 
     /// Handles the answer of the name service. After an error or an empty answer, the former addresses remain. Returns
     /// whether the addresses have changed.
-    pub(super) fn handle_resolved(&mut self, server: usize, answer: io::Result<Vec<SocketAddr>>) -> bool {
+    pub(super) fn handle_resolved(&mut self, server: usize, answer: Result<Vec<SocketAddr>, String>) -> bool {
         let Some(host) = self.hosts.get_mut(server) else { return false };
         host.lookup = Resolving::Later;
         let mut addresses = match answer {
@@ -219,8 +220,8 @@ impl Servers {
                 return false;
             }
             Ok(addresses) => addresses,
-            Err(error) => {
-                host.fail(error.to_string());
+            Err(why) => {
+                host.fail(why);
                 return false;
             }
         };
@@ -467,7 +468,7 @@ mod tests {
     fn first_of_round(
         servers: &mut Servers,
         now: Moment,
-        answer: io::Result<Vec<SocketAddr>>,
+        answer: Result<Vec<SocketAddr>, String>,
     ) -> Destination {
         assert!(matches!(servers.next(now), NextServer::Wait(_)));
         assert_eq!(lookups(servers), ["zk"]);
@@ -495,8 +496,8 @@ mod tests {
         std::iter::from_fn(|| servers.next_lookup()).map(|lookup| lookup.host).collect()
     }
 
-    fn no_such_name() -> io::Error {
-        io::Error::other("no such name")
+    fn no_such_name() -> String {
+        "no such name".to_owned()
     }
 
     #[test]

@@ -58,13 +58,6 @@ impl Transport {
         self.stage == Stage::Open
     }
 
-    pub(super) fn is_encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        false
-    }
-
     /// Continues to connect, and returns whether the transport is open.
     pub(super) fn progress(&mut self) -> io::Result<bool> {
         if self.stage == Stage::Connecting {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::authentication::Stage;
-use super::{Action, Event, Identity, Machine, Phase, Serving, SessionLoss};
+use super::{Action, Event, Identity, Phase, Serving, Session, SessionLoss};
 use crate::Granted;
 use crate::codec::{ConnectAnswer, ConnectRequest, ConnectResponse, Frames, decode_connect_answer};
 use crate::error::ZkError;
@@ -16,7 +16,7 @@ pub(crate) const UNKNOWN_AT_FORMER_ADDRESS: &str = "it does not know the session
 /// not allow at this point.
 pub(super) struct Malformed;
 
-impl<C> Machine<C> {
+impl<C> Session<C> {
     pub(super) fn open(&mut self, now: Moment) {
         self.phase = Phase::Opening { give_up_at: now.after(self.pacing.opening_time()) };
         self.frames = Frames::new(self.config.max_frame);

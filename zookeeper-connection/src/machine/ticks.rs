@@ -1,25 +1,210 @@
-//! [`Ticks`]: which tick of the servers a client reckons with, and why.
+//! [`Ticks`]: which tick of the servers a client reckons with, and why. [`TickSearch`]: when servers are probed for it.
 //!
 //! The report delay depends on the tick, and the protocol has no request for it. If the application states the tick,
-//! that tick counts. Otherwise, a [probe](crate::probe) asks a server for its minimum session timeout, which is two
+//! that tick counts. Otherwise, a [probe](super::probe) asks a server for its minimum session timeout, which is two
 //! ticks unless it is configured otherwise. If the minimum is more than two ticks, the client reckons with too long a
 //! tick, which costs part of the outage that a session survives. If the minimum is less, half of it would be too short
 //! a tick, and a session would seem to live for too long. Therefore
 //! [`max_tick`](crate::ConnectionOptions::max_tick), or [`DEFAULT_TICK`] if nothing is stated, is a lower bound.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use log::Level;
 
+use super::LinkId;
+use super::probe::{Probe, Progress};
 use crate::connection::TickNote;
 use crate::event::report_delay_of;
+use crate::time::Moment;
 use crate::{ConnectionOptions, DEFAULT_TICK, Granted};
+
+/// Once a server has answered a probe, each further probe after a connect is delayed by up to this fraction of the
+/// session timeout, but by no more than `MAX_PROBE_DELAY`.
+const PROBE_DELAY_DIVISOR: u32 = 8;
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
+
+/// The pause after the first unanswered probe in a row is the session timeout. Each further one doubles the pause, at
+/// most this many times.
+const MAX_PROBE_DOUBLINGS: u32 = 7;
+
+/// The number of unanswered probes in a row after which a warning is logged.
+const PROBES_BEFORE_WARNING: u32 = 2;
 
 /// If a tick that is not stated exceeds this fraction of the session timeout, the line about it says that a shorter one
 /// can be stated.
 const LONG_TICK_DIVISOR: u32 = 5;
 
-pub(super) struct Ticks {
+/// What is known of the ticks, and the probes of the servers to which the client connects.
+pub(super) struct TickSearch {
+    ticks: Ticks,
+    /// Whether a probe closes its session instead of letting it expire. Servers that may require authentication would
+    /// refuse to close the session, and log an error.
+    closes: bool,
+    /// The present probe, and when it ends.
+    probe: Option<(Probe, Moment)>,
+    /// When the next probe begins.
+    due: Option<Moment>,
+    /// The grant on the current connection, not yet adjusted to the tick.
+    fresh: Option<Granted>,
+    state: ProbeState,
+    /// The number of probes in a row that the current server has not answered.
+    unanswered: u32,
+    /// Whether the warning about unanswered probes has been logged.
+    has_warned: bool,
+    /// The servers whose tick is known, each with its grant at the time of the probe, not adjusted to the tick. If the
+    /// grant is different later, the server's configuration may have changed, so the answer does not count.
+    probed: HashMap<SocketAddr, Granted>,
+}
+
+impl TickSearch {
+    pub(super) fn new(ticks: Ticks, closes: bool) -> TickSearch {
+        TickSearch {
+            ticks,
+            closes,
+            probe: None,
+            due: None,
+            fresh: None,
+            state: ProbeState::Pending,
+            unanswered: 0,
+            has_warned: false,
+            probed: HashMap::new(),
+        }
+    }
+
+    /// Handles a new connection. Returns its grant, adjusted to the tick. `delay`, between zero and one, is random.
+    ///
+    /// Unless the tick of this server is known, a probe begins at once, or with a delay if a server has answered one
+    /// before: if a server fails, all its clients move to the other servers at the same time, and each probe costs those
+    /// servers two transactions.
+    pub(super) fn connected(
+        &mut self,
+        now: Moment,
+        address: SocketAddr,
+        fresh: Granted,
+        delay: f64,
+    ) -> Granted {
+        let is_known = self.probed.get(&address) == Some(&fresh);
+        self.state = if is_known { ProbeState::Answered } else { ProbeState::Pending };
+        (self.fresh, self.unanswered) = (Some(fresh), 0);
+        if !is_known && self.ticks.stated.is_none() {
+            let longest = (fresh.session_timeout / PROBE_DELAY_DIVISOR).min(MAX_PROBE_DELAY);
+            let delay = if self.probed.is_empty() { Duration::ZERO } else { longest.mul_f64(delay) };
+            self.due = Some(now.after(delay));
+        }
+        self.ticks.granted(fresh, self.state)
+    }
+
+    /// Returns when [`take_due`](TickSearch::take_due) or [`is_late`](TickSearch::is_late) next returns `true`.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.probe.as_ref().map(|(_, ends)| *ends).or(self.due)
+    }
+
+    /// Returns whether a probe must begin.
+    pub(super) fn take_due(&mut self, now: Moment) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+
+    pub(super) fn begin(&mut self, probe: Probe, now: Moment, session_timeout: Duration) {
+        self.probe = Some((probe, now.after(probe_time(self.unanswered, session_timeout))));
+        self.unanswered += 1;
+    }
+
+    /// Returns whether the present probe has taken too long.
+    pub(super) fn is_late(&self, now: Moment) -> bool {
+        self.probe.as_ref().is_some_and(|(_, ends)| *ends <= now)
+    }
+
+    pub(super) fn is_probe(&self, link: LinkId) -> bool {
+        self.probe.as_ref().is_some_and(|(probe, _)| probe.link == link)
+    }
+
+    fn probe_on(&mut self, link: LinkId) -> Option<&mut Probe> {
+        self.probe.as_mut().map(|(probe, _)| probe).filter(|probe| probe.link == link)
+    }
+
+    /// Handles a transport that is open now. Returns whether it is that of the probe.
+    pub(super) fn opened(&mut self, link: LinkId) -> bool {
+        self.probe_on(link).map(Probe::opened).is_some()
+    }
+
+    pub(super) fn outgoing(&mut self, link: LinkId) -> Option<&mut Vec<u8>> {
+        self.probe_on(link)?.outgoing()
+    }
+
+    pub(super) fn received(&mut self, link: LinkId, bytes: &[u8]) -> Progress {
+        let closes = self.closes;
+        self.probe_on(link).map_or(Progress::Pending, |probe| probe.received(bytes, closes))
+    }
+
+    pub(super) fn closes_session(&self) -> bool {
+        self.closes
+    }
+
+    /// Notes the answer to a probe: the minimum session timeout of the server, which is at this address.
+    pub(super) fn answered(&mut self, minimum: Duration, address: Option<SocketAddr>) {
+        self.ticks.note_minimum(minimum);
+        (self.state, self.unanswered) = (ProbeState::Answered, 0);
+        self.probed.extend(address.zip(self.fresh));
+    }
+
+    /// Ends the present probe. Returns its transport.
+    pub(super) fn drop_probe(&mut self) -> Option<LinkId> {
+        self.due = None;
+        self.probe.take().map(|(probe, _)| probe.link)
+    }
+
+    /// Schedules another probe if the last one was not answered, with a longer pause each time up to a limit. Returns
+    /// whether it was not.
+    pub(super) fn probe_again(&mut self, now: Moment, session_timeout: Duration) -> bool {
+        if self.unanswered == 0 {
+            return false;
+        }
+        self.state = ProbeState::Unanswered;
+        self.due = Some(now.after(pause_after(self.unanswered, session_timeout)));
+        true
+    }
+
+    /// Returns the current grant, adjusted to the tick.
+    pub(super) fn granted(&self) -> Option<Granted> {
+        self.fresh.map(|fresh| self.ticks.granted(fresh, self.state))
+    }
+
+    /// See [`Ticks::mention`].
+    pub(super) fn mention(&mut self, granted: Granted) -> Option<(Level, String)> {
+        self.ticks.mention(granted, self.state)
+    }
+
+    /// Returns a line once: when the server has left several probes unanswered.
+    pub(super) fn warning(&mut self, server: &str) -> Option<String> {
+        if self.unanswered != PROBES_BEFORE_WARNING || std::mem::replace(&mut self.has_warned, true) {
+            return None;
+        }
+        let counted = match self.ticks.unanswered() {
+            Some(tick) => format!("a tick of {tick:?} counts"),
+            None => "the longest possible one counts, so the session counts as lost after a shorter outage"
+                .to_owned(),
+        };
+        Some(format!(
+            "ZooKeeper server {server} does not answer on a second connection, so its tick is not known: {counted}; \
+             check its limit of connections (maxClientCnxns) and whether it is slow, or state the tick (tick)"
+        ))
+    }
+}
+
+/// Returns the pause after this many unanswered probes in a row.
+fn pause_after(unanswered: u32, session_timeout: Duration) -> Duration {
+    session_timeout * 2_u32.pow(unanswered.saturating_sub(1).min(MAX_PROBE_DOUBLINGS))
+}
+
+/// Returns how long the next probe may take after this many unanswered ones in a row. The session that it opens is a
+/// transaction, so slow servers need time.
+fn probe_time(unanswered: u32, session_timeout: Duration) -> Duration {
+    session_timeout / 4 * 2_u32.pow(unanswered.min(2))
+}
+
+pub(crate) struct Ticks {
     /// See [`ConnectionOptions::tick`].
     stated: Option<Duration>,
     /// See [`ConnectionOptions::max_tick`].
@@ -33,7 +218,7 @@ pub(super) struct Ticks {
 
 /// The state of the probe of the server to which the client is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProbeState {
+enum ProbeState {
     /// No probe has been answered yet, or given up.
     Pending,
     Answered,
@@ -41,7 +226,7 @@ pub(super) enum ProbeState {
 }
 
 impl Ticks {
-    pub(super) fn new(options: &ConnectionOptions) -> Ticks {
+    pub(crate) fn new(options: &ConnectionOptions) -> Ticks {
         Ticks {
             stated: options.tick,
             max: options.max_tick,
@@ -51,19 +236,14 @@ impl Ticks {
         }
     }
 
-    /// Returns whether no server needs to be probed.
-    pub(super) fn is_stated(&self) -> bool {
-        self.stated.is_some()
-    }
-
     /// Returns the tick that counts while a server does not answer its probe. Without a bound, it is the longest
     /// possible one, and this returns `None`.
-    pub(super) fn unanswered(&self) -> Option<Duration> {
+    fn unanswered(&self) -> Option<Duration> {
         self.reckoned(ProbeState::Unanswered).map(|(tick, _)| tick)
     }
 
     /// Notes the answer to a probe: a server's minimum session timeout.
-    pub(super) fn note_minimum(&mut self, minimum: Duration) {
+    fn note_minimum(&mut self, minimum: Duration) {
         self.minimum = self.minimum.max(Some(minimum));
     }
 
@@ -71,7 +251,7 @@ impl Ticks {
     ///
     /// A stated tick counts even if it is more than half of the session timeout. By default, no server grants such a
     /// timeout, but one with a lowered minimum does.
-    pub(super) fn granted(&self, fresh: Granted, probe: ProbeState) -> Granted {
+    fn granted(&self, fresh: Granted, probe: ProbeState) -> Granted {
         match (self.stated, self.reckoned(probe)) {
             (Some(stated), _) => fresh.with_report_delay(report_delay_of(stated)),
             (None, Some((tick, _))) => fresh.with_tick(tick),
@@ -102,7 +282,7 @@ impl Ticks {
 
     /// Returns the line about the tick that counts on a connection, unless it was the last one. There is no line while
     /// a probe is pending.
-    pub(super) fn mention(&mut self, granted: Granted, probe: ProbeState) -> Option<(Level, String)> {
+    fn mention(&mut self, granted: Granted, probe: ProbeState) -> Option<(Level, String)> {
         let (level, mut line) = match self.stated {
             Some(tick) => of_stated(tick, granted.session_timeout),
             None if probe == ProbeState::Pending => return None,
@@ -178,7 +358,6 @@ mod tests {
                 let ticks = ticks(Some(3), Some(5), minimum);
                 let granted = ticks.granted(Granted::new(T), probe);
                 assert_eq!(granted.report_delay, seconds(33) / 10, "{probe:?} {minimum:?}");
-                assert!(ticks.is_stated());
             }
         }
     }
@@ -218,6 +397,18 @@ mod tests {
             line(&mut ticks(Some(2), None, None), T, Pending),
             "the tick of the ZooKeeper servers is 2s, as stated"
         );
+    }
+
+    #[test]
+    fn pause_after_unanswered_probes_doubles_seven_times() {
+        let pauses = [1, 2, 3, 7, 8, 9, u32::MAX].map(|unanswered| pause_after(unanswered, T));
+        assert_eq!(pauses, [1, 2, 4, 64, 128, 128, 128].map(|factor| T * factor));
+    }
+
+    #[test]
+    fn probes_may_take_a_quarter_then_a_half_and_then_the_whole_of_the_session_timeout() {
+        let times = [0, 1, 2, 3, u32::MAX].map(|unanswered| probe_time(unanswered, T));
+        assert_eq!(times, [T / 4, T / 2, T, T, T]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// See the [module](self). During an outage, nothing is fetched in advance: the attempts to connect fetch tickets, and
 /// report missing ones.
 #[derive(Default)]
-pub(crate) struct TicketSchedule {
+pub(super) struct TicketSchedule {
     /// The time of the next fetch. `None` without a connection.
     due: Option<Moment>,
     /// The servers for which there was no ticket.
@@ -26,21 +26,21 @@ pub(crate) struct TicketSchedule {
 impl TicketSchedule {
     /// Notes a connect. `random` is between zero and one, and spreads out the fetches of sessions that connect at the
     /// same time.
-    pub(crate) fn connected(&mut self, now: Moment, session_timeout: Duration, random: f64) {
+    pub(super) fn connected(&mut self, now: Moment, session_timeout: Duration, random: f64) {
         self.due = Some(now.after((session_timeout / DELAY_DIVISOR).mul_f64(random)));
     }
 
-    pub(crate) fn disconnected(&mut self) {
+    pub(super) fn disconnected(&mut self) {
         self.due = None;
     }
 
     /// Returns when [`take_due`](TicketSchedule::take_due) must be called.
-    pub(crate) fn deadline(&self) -> Option<Moment> {
+    pub(super) fn deadline(&self) -> Option<Moment> {
         self.due
     }
 
     /// Returns whether tickets must be fetched now. If so, the next fetch is due an interval later.
-    pub(crate) fn take_due(&mut self, now: Moment) -> bool {
+    pub(super) fn take_due(&mut self, now: Moment) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {
             self.due = Some(now.after(INTERVAL));
@@ -49,7 +49,7 @@ impl TicketSchedule {
     }
 
     /// Returns whether to log that there is no ticket for the server at this position.
-    pub(crate) fn warns_of(&mut self, server: usize, now: Moment) -> bool {
+    pub(super) fn warns_of(&mut self, server: usize, now: Moment) -> bool {
         self.due.is_some() && !self.missing.entry(server).or_default().is_repeated(now, MIN_WARNING_INTERVAL)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::attempts::Malformed;
 use super::authentication::MAX_EARLY_FRAME;
 use super::watches::Table;
-use super::{Action, Event, Machine, Phase, SessionLoss};
+use super::{Action, Event, Phase, Session, SessionLoss};
 use crate::chroot::Chroot;
 use crate::codec::{
     AUTHENTICATION_REQUIRED, Control, DecodeError, EventKind, OpCode, ReplyHeader, WatchEvent, XID_EVENT,
@@ -311,7 +311,7 @@ fn table_of(operation: OpCode, result: ZkResult<()>) -> Option<Table> {
     }
 }
 
-impl<C> Machine<C> {
+impl<C> Session<C> {
     pub(super) fn ping(&mut self, now: Moment) {
         let Phase::Serving(serving) = &mut self.phase else { return };
         if now < serving.next_ping {
@@ -396,7 +396,10 @@ impl<C> Machine<C> {
         };
         self.watches.remove_fired(tables, event.path);
         let is_deleted = event.kind == EventKind::Deleted;
-        self.post(Event::NodeChanged { path: event.path.to_owned(), is_deleted });
+        // A call at the root may have set a watch outside the chroot, which the application does not see.
+        if let Some(path) = self.config.chroot.remove_from(event.path).map(str::to_owned) {
+            self.post(Event::NodeChanged { path, is_deleted });
+        }
         Ok(())
     }
 

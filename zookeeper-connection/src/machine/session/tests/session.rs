@@ -5,10 +5,9 @@ use std::time::Duration;
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, data, granted, read, watch};
 use crate::Granted;
 use crate::Reply;
-use crate::chroot::Chroot;
 use crate::codec::{ConnectAnswer, OpCode, XID_AUTH, XID_PING};
 use crate::error::ZkError;
-use crate::machine::{Action, Event, Phase, SessionLoss};
+use crate::machine::session::{Action, Event, Phase, SessionLoss};
 
 #[test]
 fn first_connection_asks_for_a_new_session() {
@@ -26,7 +25,7 @@ fn session_is_resumed_with_its_password_and_last_transaction() {
     scripted.reply(1, 77, &super::scripted::data());
     assert_eq!(scripted.replies().len(), 1);
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     let actions = scripted.actions();
     assert!(matches!(actions.as_slice(), [Action::Event(Event::Disconnected), Action::Open]), "{actions:?}");
     let request = scripted.open();
@@ -42,7 +41,7 @@ fn every_reconnect_requests_no_more_than_was_granted_before() {
     scripted.answer(&granted(ID, TIMEOUT / 2));
     for (asked, grant) in [(6_000, TIMEOUT / 2), (6_000, TIMEOUT), (6_000, TIMEOUT / 4), (3_000, TIMEOUT)] {
         scripted.advance(TIMEOUT);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         scripted.actions();
         assert_eq!(scripted.open().timeout_ms, asked);
         scripted.answer(&granted(ID, grant));
@@ -55,7 +54,7 @@ fn grant_at_the_creation_counts_although_its_connection_never_serves() {
     scripted.actions();
     scripted.open();
     scripted.answer(&granted(ID, TIMEOUT / 2));
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.run_to_deadline();
     scripted.actions();
@@ -77,13 +76,13 @@ fn shortest_grant_of_a_session_is_reported_and_paces_its_connections() {
     let mut scripted = Scripted::serving();
     for (grant, shortest) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT / 2)] {
         scripted.advance(TIMEOUT);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         scripted.actions();
         scripted.open();
         scripted.answer(&granted(ID, grant));
         let granted = Granted::new(grant).at_most(shortest);
         assert_eq!(scripted.events(), [Event::Connected { granted, session_id: ID }]);
-        assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(shortest / 6)), "the next ping");
+        assert_eq!(scripted.session.deadline(), Some(scripted.now.after(shortest / 6)), "the next ping");
         scripted.run_to_deadline();
         scripted.pong();
     }
@@ -93,7 +92,7 @@ fn shortest_grant_of_a_session_is_reported_and_paces_its_connections() {
 fn refused_session_is_lost() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.submit(1, &read("/a"));
     scripted.open();
@@ -108,15 +107,15 @@ fn refused_session_is_lost() {
     else {
         panic!("{actions:?}");
     };
-    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
-    assert_eq!(scripted.machine.deadline(), None);
+    assert_eq!(scripted.session.submit(scripted.now, read("/a"), 2), Err(2));
+    assert_eq!(scripted.session.deadline(), None);
 }
 
 #[test]
 fn session_id_other_than_the_requested_one_is_a_loss() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID + 1));
@@ -130,7 +129,7 @@ fn session_id_other_than_the_requested_one_is_a_loss() {
 /// Loses the connection of a session, and lets a server at a former address answer the next attempt.
 fn disown(scripted: &mut Scripted, answer: &ConnectAnswer) {
     scripted.until_open();
-    scripted.machine.set_current(false);
+    scripted.session.set_current(false);
     scripted.open();
     scripted.answer(answer);
 }
@@ -141,10 +140,10 @@ fn session_that_is_unknown_at_a_former_address_lives_until_a_current_one_says_th
     for answer in [ConnectAnswer::Refused, accepted(ID + 1)] {
         let mut scripted = Scripted::serving();
         scripted.advance(TIMEOUT / 4);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         for _ in 0..3 {
             disown(&mut scripted, &answer);
-            assert!(scripted.machine.take_failure().unwrap().contains("another ensemble"));
+            assert!(scripted.session.take_failure().unwrap().contains("another ensemble"));
             let actions = scripted.actions();
             assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
         }
@@ -155,10 +154,10 @@ fn session_that_is_unknown_at_a_former_address_lives_until_a_current_one_says_th
         assert!(matches!(scripted.events()[..], [Event::Connected { .. }]));
         for _ in 0..12 {
             scripted.advance(TIMEOUT / 6);
-            scripted.machine.timer(scripted.now);
+            scripted.session.timer(scripted.now);
             scripted.pong();
         }
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         disown(&mut scripted, &answer);
         scripted.until_open();
         scripted.open();
@@ -173,24 +172,24 @@ fn session_that_is_unknown_at_former_addresses_only_ends_a_session_timeout_after
         let mut scripted = Scripted::serving();
         let heard = scripted.now;
         scripted.advance(TIMEOUT / 4);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         disown(&mut scripted, &answer);
         scripted.actions();
-        while scripted.machine.deadline().is_some() {
+        while scripted.session.deadline().is_some() {
             assert!(scripted.now < heard.after(TIMEOUT));
             scripted.run_to_deadline();
-            if scripted.machine.deadline().is_some() {
+            if scripted.session.deadline().is_some() {
                 scripted.actions();
             }
         }
         assert_eq!(scripted.now, heard.after(TIMEOUT));
         assert!(lost_for(&scripted.actions(), SessionLoss::Expired));
-        scripted.machine.timer(scripted.now);
-        assert!(scripted.machine.next_action().is_none(), "the machine has ended");
+        scripted.session.timer(scripted.now);
+        assert!(scripted.session.next_action().is_none(), "the machine has ended");
 
         let mut scripted = Scripted::serving();
         scripted.advance(TIMEOUT);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         disown(&mut scripted, &answer);
         assert!(lost_for(&scripted.actions(), SessionLoss::Expired), "it cannot live any longer");
     }
@@ -200,7 +199,7 @@ fn session_that_is_unknown_at_former_addresses_only_ends_a_session_timeout_after
 fn refused_new_session_and_read_only_server_are_failed_attempts() {
     for answer in [ConnectAnswer::Refused, ConnectAnswer::ReadOnlyServer] {
         let mut scripted = Scripted::new(config());
-        scripted.machine.set_addresses(2, true);
+        scripted.session.set_addresses(2, true);
         scripted.actions();
         scripted.open();
         scripted.answer(&answer);
@@ -213,13 +212,13 @@ fn refused_new_session_and_read_only_server_are_failed_attempts() {
 fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt() {
     for (at, value) in [(4, 42_i32), (12, -1)] {
         let mut scripted = Scripted::new(config());
-        scripted.machine.set_addresses(2, true);
+        scripted.session.set_addresses(2, true);
         scripted.actions();
         scripted.open();
         let mut bytes = Vec::new();
         accepted(i64::from(u32::MAX)).encode(&mut bytes);
         bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
-        scripted.machine.received(scripted.now, &bytes);
+        scripted.session.received(scripted.now, &bytes);
         let actions = scripted.actions();
         assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{value}: {actions:?}");
         assert_eq!(scripted.open().session_id, 0);
@@ -229,15 +228,15 @@ fn answer_with_another_version_or_with_the_session_minus_one_is_a_failed_attempt
 #[test]
 fn session_is_lost_after_a_round_of_clickhouse_keeper_servers() {
     for mut scripted in [Scripted::new(config()), Scripted::serving()] {
-        scripted.machine.set_addresses(2, true);
-        scripted.machine.failed(scripted.now);
+        scripted.session.set_addresses(2, true);
+        scripted.session.failed(scripted.now);
         for attempt in 0..3 {
             scripted.until_open();
             scripted.open();
             scripted.answer(&ConnectAnswer::ClickHouseKeeper);
-            let failure = scripted.machine.take_failure().unwrap();
+            let failure = scripted.session.take_failure().unwrap();
             assert!(failure.contains("ClickHouse"), "{failure}");
-            assert_eq!(scripted.machine.deadline().is_none(), attempt == 2);
+            assert_eq!(scripted.session.deadline().is_none(), attempt == 2);
         }
         assert!(lost_for(&scripted.actions(), SessionLoss::ClickHouseKeeper));
     }
@@ -247,14 +246,14 @@ fn session_is_lost_after_a_round_of_clickhouse_keeper_servers() {
 fn negative_session_timeout_is_a_failed_attempt() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.set_addresses(2, true);
-    scripted.machine.failed(scripted.now);
+    scripted.session.set_addresses(2, true);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     let mut bytes = Vec::new();
     granted(ID, TIMEOUT).encode(&mut bytes);
     bytes[8..12].copy_from_slice(&(-1_i32).to_be_bytes());
-    scripted.machine.received(scripted.now, &bytes);
+    scripted.session.received(scripted.now, &bytes);
     // A timeout of zero refuses the session, which is then lost. A negative one violates the protocol.
     let actions = scripted.actions();
     assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
@@ -269,14 +268,14 @@ fn longer_session_timeout_than_requested_is_accepted() {
     let connected = Event::Connected { granted: Granted::new(3 * TIMEOUT), session_id: ID };
     assert_eq!(scripted.events(), [connected]);
     scripted.admit();
-    assert_eq!(scripted.machine.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
+    assert_eq!(scripted.session.deadline(), Some(scripted.now.after(TIMEOUT / 2)), "the next ping");
 }
 
 #[test]
 fn read_only_server_does_not_end_an_existing_session() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&ConnectAnswer::ReadOnlyServer);
@@ -289,8 +288,8 @@ fn read_only_server_does_not_end_an_existing_session() {
 fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.set_addresses(3, true);
-    scripted.machine.failed(scripted.now);
+    scripted.session.set_addresses(3, true);
+    scripted.session.failed(scripted.now);
     let mut attempts = 0;
     let begun = scripted.now;
     while scripted.now < begun.after(TIMEOUT / 2) {
@@ -305,12 +304,12 @@ fn attempts_go_on_while_no_server_answers_and_are_limited_in_time() {
 #[test]
 fn handshake_that_is_not_answered_ends_the_attempt() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.run_to_deadline();
     assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
-    assert!(scripted.machine.outgoing().is_empty());
+    assert!(scripted.session.outgoing().is_empty());
 }
 
 /// A server that is starting refuses connections. Then it may accept a connection and never answer: the server fails to
@@ -321,7 +320,7 @@ fn handshake_that_is_not_answered_after_many_refusals_leaves_time_for_others() {
     scripted.lose_connection();
     let lost = scripted.now;
     while scripted.now < lost.after(TIMEOUT / 4) {
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
         scripted.run_to_deadline();
     }
     scripted.open();
@@ -353,7 +352,7 @@ fn credentials_are_presented_on_every_connection_before_anything_else() {
         assert!(matches!(scripted.actions().as_slice(), [Action::Event(Event::Connected { .. })]));
         assert_eq!(scripted.sent()[0].operation, OpCode::GetData);
         scripted.advance(TIMEOUT / 4);
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
     }
 }
 
@@ -366,7 +365,7 @@ fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
     scripted.authenticated();
     assert_eq!(scripted.events(), [Event::Connected { granted: Granted::new(TIMEOUT), session_id: ID }]);
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&granted(ID, TIMEOUT / 2));
@@ -376,7 +375,7 @@ fn grant_of_a_reconnect_is_reported_before_the_credentials_are_answered() {
 #[test]
 fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() {
     let mut scripted = Scripted::with_credentials(2);
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.submit(1, &read("/a"));
@@ -393,7 +392,7 @@ fn session_with_refused_credentials_is_lost_and_closed_on_the_next_connection() 
     else {
         panic!("{actions:?}");
     };
-    assert_eq!(scripted.machine.submit(scripted.now, read("/a"), &Chroot::default(), 2), Err(2));
+    assert_eq!(scripted.session.submit(scripted.now, read("/a"), 2), Err(2));
     assert_eq!(scripted.open().session_id, ID);
     scripted.answer(&accepted(ID));
     let sent = scripted.sent();
@@ -410,7 +409,7 @@ fn session_with_refused_credentials_expires_if_no_server_closes_it() {
     scripted.answer(&accepted(ID));
     scripted.reply_error(XID_AUTH, -115);
     let heard = scripted.now;
-    while scripted.machine.deadline().is_some() {
+    while scripted.session.deadline().is_some() {
         scripted.run_to_deadline();
     }
     assert_eq!(scripted.now, heard.after(TIMEOUT));
@@ -421,11 +420,11 @@ fn session_with_refused_credentials_expires_if_no_server_closes_it() {
 #[test]
 fn credentials_refused_during_a_close_do_not_prevent_it() {
     let mut scripted = Scripted::with_credentials(1);
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     scripted.sent();
     scripted.reply_error(XID_AUTH, -115);
     assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Open]));
@@ -438,7 +437,7 @@ fn credentials_refused_during_a_close_do_not_prevent_it() {
 fn close_is_sent_and_its_reply_ends_the_machine_without_an_event() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     let sent = scripted.sent();
     assert_eq!(sent[1].operation, OpCode::Close);
     scripted.reply(1, 1, &super::scripted::data());
@@ -454,10 +453,10 @@ fn close_is_sent_and_its_reply_ends_the_machine_without_an_event() {
 fn close_without_contact_is_sent_on_the_next_connection() {
     let mut scripted = Scripted::serving();
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.submit(1, &read("/a"));
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     assert!(matches!(scripted.replies().as_slice(), [(1, Err(ZkError::SessionExpired))]));
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -470,9 +469,9 @@ fn close_without_contact_gives_up_when_the_server_has_ended_the_session() {
     let mut scripted = Scripted::serving();
     let last_heard = scripted.now;
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
-    scripted.machine.close(scripted.now);
-    while scripted.machine.deadline().is_some() {
+    scripted.session.failed(scripted.now);
+    scripted.session.close(scripted.now);
+    while scripted.session.deadline().is_some() {
         scripted.run_to_deadline();
     }
     assert_eq!(scripted.now, last_heard.after(TIMEOUT));
@@ -486,7 +485,7 @@ fn close_during_the_first_handshake_closes_the_session_that_it_opens() {
     let mut scripted = Scripted::new(config());
     scripted.actions();
     scripted.open();
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     assert!(scripted.actions().is_empty());
     scripted.answer(&accepted(ID));
     assert_eq!(scripted.sent()[0].operation, OpCode::Close);
@@ -507,8 +506,8 @@ fn late_handshakes() -> [Scripted; 2] {
 #[test]
 fn close_during_a_handshake_awaits_its_answer_however_long_no_server_was_heard() {
     for mut scripted in late_handshakes() {
-        scripted.machine.close(scripted.now);
-        scripted.machine.timer(scripted.now);
+        scripted.session.close(scripted.now);
+        scripted.session.timer(scripted.now);
         assert!(scripted.actions().is_empty());
         scripted.answer(&accepted(ID));
         assert_eq!(scripted.sent()[0].operation, OpCode::Close);
@@ -518,10 +517,10 @@ fn close_during_a_handshake_awaits_its_answer_however_long_no_server_was_heard()
 #[test]
 fn close_during_a_late_handshake_ends_with_it() {
     for mut scripted in late_handshakes() {
-        let handshake_ends = scripted.machine.deadline();
-        scripted.machine.close(scripted.now);
+        let handshake_ends = scripted.session.deadline();
+        scripted.session.close(scripted.now);
         scripted.run_to_deadline();
-        assert_eq!((scripted.machine.deadline(), handshake_ends), (None, Some(scripted.now)));
+        assert_eq!((scripted.session.deadline(), handshake_ends), (None, Some(scripted.now)));
     }
 }
 
@@ -529,7 +528,7 @@ fn close_during_a_late_handshake_ends_with_it() {
 fn close_before_any_handshake_ends_at_once() {
     let mut scripted = Scripted::new(config());
     scripted.actions();
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
 }
 
@@ -543,7 +542,7 @@ fn servers_that_end_each_connection_at_once_are_not_tried_in_a_loop_without_paus
             scripted.open();
             scripted.answer(&accepted(ID));
             connections += 1;
-            scripted.machine.failed(scripted.now);
+            scripted.session.failed(scripted.now);
         }
         scripted.run_to_deadline();
     }
@@ -571,26 +570,26 @@ fn lost_for(actions: &[Action<u32>], loss: SessionLoss) -> bool {
 #[test]
 fn session_is_lost_when_each_server_was_asked_and_all_demand_an_authentication() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(3, true);
+    scripted.session.set_addresses(3, true);
     for _ in 0..4 {
         scripted.until_open();
         demand(&mut scripted);
-        assert!(scripted.machine.deadline().is_some(), "another server may admit the client");
+        assert!(scripted.session.deadline().is_some(), "another server may admit the client");
     }
     scripted.until_open();
     demand(&mut scripted);
     let actions = scripted.actions();
     assert!(lost_for(&actions, SessionLoss::AuthenticationRequired), "{actions:?}");
-    assert_eq!(scripted.machine.deadline(), None, "the session is not presented again");
+    assert_eq!(scripted.session.deadline(), None, "the session is not presented again");
 }
 
 #[test]
 fn refusal_of_an_address_that_became_known_during_a_pause_counts() {
     let mut scripted = Scripted::new(config());
     scripted.actions();
-    scripted.machine.failed(scripted.now);
-    assert!(matches!(scripted.machine.phase, Phase::Pausing { .. }));
-    scripted.machine.set_addresses(1, true);
+    scripted.session.failed(scripted.now);
+    assert!(matches!(scripted.session.phase, Phase::Pausing { .. }));
+    scripted.session.set_addresses(1, true);
     scripted.until_open();
     demand(&mut scripted);
     assert!(lost_for(&scripted.actions(), SessionLoss::AuthenticationRequired));
@@ -602,20 +601,20 @@ fn refusal_of_an_address_that_became_known_during_a_pause_counts() {
 fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_timeout() {
     for misses_addresses in [false, true] {
         let mut scripted = Scripted::serving();
-        scripted.machine.set_addresses(if misses_addresses { 2 } else { 3 }, !misses_addresses);
+        scripted.session.set_addresses(if misses_addresses { 2 } else { 3 }, !misses_addresses);
         scripted.submit(1, &read("/a"));
         scripted.submit(2, &read("/b"));
         // The error overtakes the outstanding replies.
         scripted.reply_error(2, DEMANDED);
         let first = scripted.now;
-        while scripted.machine.deadline().is_some() {
+        while scripted.session.deadline().is_some() {
             assert!(scripted.now.since(first) <= TIMEOUT + TIMEOUT / 4, "the session is renewed forever");
             if !misses_addresses {
                 scripted.until_open();
-                scripted.machine.failed(scripted.now);
+                scripted.session.failed(scripted.now);
             }
             for _ in 0..2 {
-                if scripted.machine.deadline().is_some() {
+                if scripted.session.deadline().is_some() {
                     scripted.until_open();
                     demand(&mut scripted);
                 }
@@ -632,16 +631,16 @@ fn session_that_some_servers_refuse_and_none_serves_is_lost_after_a_session_time
 fn session_whose_servers_take_it_up_and_answer_nothing_is_lost_when_all_were_asked() {
     for (addresses, attempts) in [(1, 3), (3, 5)] {
         let mut scripted = Scripted::serving();
-        scripted.machine.set_addresses(addresses, true);
+        scripted.session.set_addresses(addresses, true);
         scripted.lose_connection();
         let (begun, mut asked) = (scripted.now, 0);
-        while scripted.machine.deadline().is_some() {
+        while scripted.session.deadline().is_some() {
             assert!(scripted.now.since(begun) <= 3 * TIMEOUT, "the session is renewed forever");
             scripted.until_open();
             scripted.open();
             scripted.answer(&accepted(ID));
             asked += 1;
-            while matches!(scripted.machine.phase, Phase::Serving(_)) {
+            while matches!(scripted.session.phase, Phase::Serving(_)) {
                 scripted.run_to_deadline();
             }
         }
@@ -658,7 +657,7 @@ fn session_whose_watches_cannot_be_set_again_on_any_server_is_lost() {
     scripted.reply(1, 1, &data());
     scripted.lose_connection();
     let begun = scripted.now;
-    while scripted.machine.deadline().is_some() {
+    while scripted.session.deadline().is_some() {
         assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "the session is renewed forever");
         scripted.until_open();
         scripted.open();
@@ -675,34 +674,34 @@ fn servers_whose_answers_are_too_long_serve_the_session() {
     let begun = scripted.now;
     while scripted.now.since(begun) < 3 * TIMEOUT {
         scripted.submit(1, &read("/a"));
-        scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
+        scripted.session.received(scripted.now, &i32::MAX.to_be_bytes());
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
         scripted.advance(TIMEOUT / 20);
     }
-    assert!(scripted.machine.deadline().is_some());
+    assert!(scripted.session.deadline().is_some());
 }
 
 #[test]
 fn closing_session_is_closed_on_the_next_connection_however_long_it_was_not_served() {
     let mut scripted = Scripted::serving();
-    scripted.machine.set_addresses(3, true);
+    scripted.session.set_addresses(3, true);
     scripted.lose_connection();
     for _ in 0..4 {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        while matches!(scripted.machine.phase, Phase::Serving(_)) {
+        while matches!(scripted.session.phase, Phase::Serving(_)) {
             scripted.run_to_deadline();
         }
     }
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     for _ in 0..9 {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
     }
     scripted.until_open();
     scripted.open();
@@ -714,7 +713,7 @@ fn closing_session_is_closed_on_the_next_connection_however_long_it_was_not_serv
 #[test]
 fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authentication() {
     let mut scripted = Scripted::serving();
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.lose_connection();
     scripted.until_open();
     demand(&mut scripted);
@@ -722,15 +721,15 @@ fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authenticati
     scripted.open();
     scripted.submit(1, &read("/a"));
     scripted.answer(&accepted(ID));
-    scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
-    assert_eq!(scripted.machine.refusal(), None);
+    scripted.session.received(scripted.now, &i32::MAX.to_be_bytes());
+    assert_eq!(scripted.session.refusal(), None);
     let begun = scripted.now;
-    while scripted.machine.deadline().is_some() {
+    while scripted.session.deadline().is_some() {
         assert!(scripted.now.since(begun) <= 2 * TIMEOUT, "the session is renewed forever");
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
     }
     assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
 }
@@ -739,15 +738,15 @@ fn server_whose_answer_is_too_long_makes_up_for_one_that_demands_an_authenticati
 #[test]
 fn reason_of_the_loss_is_that_of_the_last_attempts() {
     let mut scripted = Scripted::serving();
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.lose_connection();
     scripted.until_open();
     demand(&mut scripted);
-    while scripted.machine.deadline().is_some() {
+    while scripted.session.deadline().is_some() {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
     }
     assert!(lost_for(&scripted.actions(), SessionLoss::Unserved));
 }
@@ -766,19 +765,19 @@ fn session_that_finds_a_server_each_time_before_it_is_cut_off_lives() {
         scripted.until_open();
         scripted.open();
         scripted.answer(&accepted(ID));
-        assert_eq!(scripted.machine.deadline(), Some(scripted.now), "pinged at once");
+        assert_eq!(scripted.session.deadline(), Some(scripted.now), "pinged at once");
         scripted.run_to_deadline();
         scripted.pong();
         scripted.run_for(TIMEOUT / 30);
         scripted.actions();
     }
-    assert!(scripted.machine.deadline().is_some());
+    assert!(scripted.session.deadline().is_some());
 }
 
 #[test]
 fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
     let mut scripted = Scripted::new(config());
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     for _ in 0..3 {
         scripted.actions();
         demand(&mut scripted);
@@ -789,13 +788,13 @@ fn server_that_answers_makes_up_for_one_that_demands_an_authentication() {
         scripted.admit();
         scripted.lose_connection();
     }
-    assert!(scripted.machine.deadline().is_some());
+    assert!(scripted.session.deadline().is_some());
 }
 
 #[test]
 fn refusal_to_close_an_unauthenticated_session_ends_the_close() {
     let mut scripted = Scripted::serving();
-    scripted.machine.close(scripted.now);
+    scripted.session.close(scripted.now);
     let close = scripted.sent().pop().unwrap();
     scripted.reply_error(close.xid, DEMANDED);
     let actions = scripted.actions();

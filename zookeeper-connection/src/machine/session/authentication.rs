@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::attempts::Malformed;
-use super::{Action, Machine, Phase, SessionLoss};
+use super::{Action, Phase, Session, SessionLoss};
 use crate::Granted;
 use crate::codec::{AUTHENTICATION_REQUIRED, Control, ReplyHeader, XID_AUTH, decode_sasl_token};
 use crate::error::ZkError;
@@ -64,10 +64,10 @@ impl fmt::Debug for SaslStep {
     }
 }
 
-impl<C> Machine<C> {
+impl<C> Session<C> {
     /// Sets the first token of the SASL exchange on the next open transport.
     ///
-    /// With SASL, this must precede each call of [`opened`](Machine::opened).
+    /// With SASL, this must precede each call of [`opened`](Session::opened).
     pub fn set_first_token(&mut self, token: Vec<u8>) {
         self.first_token = Some(token);
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::scripted::{Scripted, read};
-use crate::machine::laws::check_history;
+use crate::machine::session::laws::check_history;
 
 /// Generates a step of a history. Steps that lead to a serving connection are more frequent.
 fn step() -> impl Strategy<Value = Vec<u8>> {
@@ -46,8 +46,8 @@ proptest! {
         let mut scripted = Scripted::serving();
         scripted.submit(1, &read("/a"));
         let (first, second) = bytes.split_at(cut.min(bytes.len()));
-        scripted.machine.received(scripted.now, first);
-        scripted.machine.received(scripted.now, second);
+        scripted.session.received(scripted.now, first);
+        scripted.session.received(scripted.now, second);
         scripted.actions();
     }
 }

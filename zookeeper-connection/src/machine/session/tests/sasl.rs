@@ -3,7 +3,7 @@
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, config, credentials, granted, read, watch};
 use crate::codec::{AUTHENTICATION_REQUIRED, OpCode, XID_AUTH, XID_PING, encode_sasl_token};
 use crate::error::ZkError;
-use crate::machine::{Action, Config, Event, SaslStep, SessionLoss};
+use crate::machine::session::{Action, Config, Event, SaslStep, SessionLoss};
 use crate::{Granted, Reply};
 
 const AUTH_FAILED: i32 = -115;
@@ -12,7 +12,7 @@ const AUTH_FAILED: i32 = -115;
 /// token.
 fn begun(count: usize) -> Scripted {
     let mut scripted = Scripted::new(Config { sasl: true, credentials: credentials(count), ..config() });
-    scripted.machine.set_addresses(2, true);
+    scripted.session.set_addresses(2, true);
     scripted.actions();
     begin(&mut scripted);
     scripted
@@ -28,7 +28,7 @@ fn begun_alone() -> Scripted {
 
 /// Continues from `Open` until the server has received the first token.
 fn begin(scripted: &mut Scripted) {
-    scripted.machine.set_first_token(b"first".to_vec());
+    scripted.session.set_first_token(b"first".to_vec());
     scripted.open();
     scripted.answer(&accepted(ID));
     assert_eq!(operations(scripted), [OpCode::Sasl]);
@@ -40,18 +40,18 @@ fn operations(scripted: &mut Scripted) -> Vec<OpCode> {
 
 /// Delivers the server's answer to the last token. `None` stands for null.
 fn answer(scripted: &mut Scripted, token: Option<&[u8]>) {
-    let (xid, mut bytes) = (scripted.machine.awaited_token().unwrap(), Vec::new());
+    let (xid, mut bytes) = (scripted.session.awaited_token().unwrap(), Vec::new());
     encode_sasl_token(xid, token, &mut bytes);
-    scripted.machine.received(scripted.now, &bytes);
+    scripted.session.received(scripted.now, &bytes);
 }
 
 fn refuse(scripted: &mut Scripted, error: i32) {
-    let xid = scripted.machine.awaited_token().unwrap();
+    let xid = scripted.session.awaited_token().unwrap();
     scripted.reply_error(xid, error);
 }
 
 fn respond(scripted: &mut Scripted, step: SaslStep) {
-    scripted.machine.respond(scripted.now, step);
+    scripted.session.respond(scripted.now, step);
 }
 
 /// Delivers a challenge of the server and the response of the client.
@@ -74,9 +74,9 @@ fn connected() -> Event {
 fn assert_left(scripted: &mut Scripted, reason: &str) {
     let actions = scripted.actions();
     assert!(matches!(actions.as_slice(), [Action::Drop, Action::Open]), "{actions:?}");
-    let failure = scripted.machine.take_failure().unwrap_or_default();
+    let failure = scripted.session.take_failure().unwrap_or_default();
     assert!(failure.contains(reason), "{failure}");
-    assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
+    assert!(scripted.session.outgoing().is_empty(), "nothing is sent without the client's identity");
 }
 
 /// DIGEST-MD5 works like this.
@@ -100,7 +100,7 @@ fn exchange_comes_before_credentials_watches_and_requests_on_every_connection() 
         if is_first {
             scripted.reply(sent[0].xid, 1, &super::scripted::data());
             scripted.lose_connection();
-            scripted.machine.set_first_token(b"first".to_vec());
+            scripted.session.set_first_token(b"first".to_vec());
             scripted.open();
             scripted.answer(&granted(ID, TIMEOUT));
             assert_eq!(scripted.events(), [Event::TakenUp { session_timeout: TIMEOUT }]);
@@ -133,7 +133,7 @@ fn server_that_sends_no_token_before_the_end_is_left() {
         answer(&mut scripted, token);
         scripted.run_to_deadline();
         assert!(!scripted.actions().iter().any(|action| matches!(action, Action::Event(_))));
-        assert!(scripted.machine.take_failure().unwrap().contains("does not use SASL"));
+        assert!(scripted.session.take_failure().unwrap().contains("does not use SASL"));
     }
 }
 
@@ -149,15 +149,15 @@ fn server_that_sends_a_token_after_the_end_is_left() {
 #[test]
 fn transport_without_a_first_token_is_left() {
     let mut scripted = Scripted::new(Config { sasl: true, ..config() });
-    scripted.machine.set_addresses(2, true);
-    scripted.machine.set_first_token(b"of another transport".to_vec());
+    scripted.session.set_addresses(2, true);
+    scripted.session.set_first_token(b"of another transport".to_vec());
     scripted.actions();
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
     assert!(scripted.actions().iter().any(|action| matches!(action, Action::Drop)));
-    assert!(scripted.machine.outgoing().is_empty());
+    assert!(scripted.session.outgoing().is_empty());
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
             scripted.actions();
             round(&mut scripted, token());
             refuse(&mut scripted, error);
-            if scripted.machine.deadline().is_some() {
+            if scripted.session.deadline().is_some() {
                 scripted.until_open();
             }
         }
@@ -186,7 +186,7 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
         else {
             panic!("{actions:?}");
         };
-        assert_eq!(scripted.machine.deadline(), None);
+        assert_eq!(scripted.session.deadline(), None);
     }
 }
 
@@ -194,8 +194,8 @@ fn session_that_all_servers_refuse_by_sasl_is_lost_and_not_presented_again() {
 fn server_that_has_not_authenticated_itself_counts_as_a_refusal() {
     let mut scripted = begun_alone();
     round(&mut scripted, SaslStep::Refused("wrong proof".to_owned()));
-    assert_eq!(scripted.machine.take_failure().unwrap(), "wrong proof");
-    assert!(scripted.machine.outgoing().is_empty(), "nothing is sent without the client's identity");
+    assert_eq!(scripted.session.take_failure().unwrap(), "wrong proof");
+    assert!(scripted.session.outgoing().is_empty(), "nothing is sent without the client's identity");
     assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
 }
 
@@ -216,9 +216,9 @@ fn only_consecutive_refusals_end_a_session_early() {
         round(scripted, step);
     }
     let others: [fn(&mut Scripted); 5] = [
-        |scripted| scripted.machine.failed(scripted.now),
-        |scripted| scripted.machine.set_addresses(2, true),
-        |scripted| scripted.machine.opening_another(scripted.now),
+        |scripted| scripted.session.failed(scripted.now),
+        |scripted| scripted.session.set_addresses(2, true),
+        |scripted| scripted.session.opening_another(scripted.now),
         |scripted| begin_and_respond(scripted, SaslStep::Failed("no answer".to_owned())),
         |scripted| {
             begin_and_respond(scripted, SaslStep::Complete);
@@ -226,7 +226,7 @@ fn only_consecutive_refusals_end_a_session_early() {
         },
     ];
     let mut scripted = begun(0);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     for fails_otherwise in others {
         be_refused_twice(&mut scripted);
         fails_otherwise(&mut scripted);
@@ -245,7 +245,7 @@ fn silent_server_is_left_after_one_greeting_time_for_all_stages_and_gets_no_ping
     round(&mut scripted, token());
     scripted.advance(TIMEOUT / 24);
     round(&mut scripted, SaslStep::Complete);
-    scripted.machine.timer(scripted.now);
+    scripted.session.timer(scripted.now);
     assert_eq!(operations(&mut scripted), [OpCode::Sasl, OpCode::Auth]);
     scripted.run_to_deadline();
     assert_eq!(scripted.now, begun.after(TIMEOUT / 6));
@@ -274,7 +274,7 @@ fn long_tokens_of_either_side_end_the_attempt() {
     assert!(matches!(scripted.actions().as_slice(), [Action::Challenge(token)] if token.len() == 256 << 10));
     respond(&mut scripted, SaslStep::Token(vec![0; (256 << 10) + 1]));
     assert!(scripted.actions().iter().any(|action| matches!(action, Action::Drop)));
-    assert!(scripted.machine.take_failure().unwrap().contains("too long"));
+    assert!(scripted.session.take_failure().unwrap().contains("too long"));
 }
 
 /// A reply may be up to 64 MiB long, but not before the client is authenticated.
@@ -282,7 +282,7 @@ fn long_tokens_of_either_side_end_the_attempt() {
 fn long_frames_are_accepted_only_while_the_server_serves() {
     let long = ((256_i32 << 10) + 65).to_be_bytes();
     let mut scripted = begun(0);
-    scripted.machine.received(scripted.now, &long);
+    scripted.session.received(scripted.now, &long);
     assert_left(&mut scripted, "");
     begin(&mut scripted);
     scripted.actions();
@@ -293,7 +293,7 @@ fn long_frames_are_accepted_only_while_the_server_serves() {
     answer(&mut by_last_token, None);
     assert_eq!(by_last_token.events(), [connected()]);
     for mut serving in [scripted, by_last_token, Scripted::serving()] {
-        serving.machine.received(serving.now, &long);
+        serving.session.received(serving.now, &long);
         assert!(serving.actions().is_empty(), "the machine waits for the rest of the frame");
     }
 }
@@ -312,16 +312,16 @@ fn frames_that_are_not_an_answer_end_the_attempt() {
         |scripted: &mut Scripted| {
             let mut of_another_request = Vec::new();
             encode_sasl_token(77, Some(b"challenge"), &mut of_another_request);
-            scripted.machine.received(scripted.now, &of_another_request);
+            scripted.session.received(scripted.now, &of_another_request);
         },
         |scripted: &mut Scripted| scripted.reply(XID_PING, 0, &Reply::Done),
-        |scripted: &mut Scripted| scripted.reply(scripted.machine.awaited_token().unwrap(), 0, &Reply::Done),
+        |scripted: &mut Scripted| scripted.reply(scripted.session.awaited_token().unwrap(), 0, &Reply::Done),
         |scripted: &mut Scripted| refuse(scripted, -112),
         // A second answer before the response to the first.
         |scripted: &mut Scripted| {
-            let xid = scripted.machine.awaited_token().unwrap();
+            let xid = scripted.session.awaited_token().unwrap();
             answer(scripted, Some(b"challenge"));
-            assert!(scripted.machine.next_action().is_some());
+            assert!(scripted.session.next_action().is_some());
             scripted.reply(xid, 0, &Reply::Done);
         },
     ] {
@@ -340,7 +340,7 @@ fn closing_session_authenticates_and_is_closed() {
         let mut scripted = begun(1);
         let close_at = |now: usize, scripted: &mut Scripted| {
             if stage == now {
-                scripted.machine.close(scripted.now);
+                scripted.session.close(scripted.now);
                 assert!(scripted.actions().is_empty());
             }
         };
@@ -365,9 +365,9 @@ fn closing_session_authenticates_and_is_closed() {
 #[test]
 fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
     let mut scripted = begun_alone();
-    scripted.machine.set_addresses(1, true);
+    scripted.session.set_addresses(1, true);
     refuse(&mut scripted, AUTH_FAILED);
-    assert_eq!(scripted.machine.refusal(), Some(SessionLoss::SaslRefused));
+    assert_eq!(scripted.session.refusal(), Some(SessionLoss::SaslRefused));
     scripted.until_open();
     begin(&mut scripted);
     refuse(&mut scripted, AUTH_FAILED);
@@ -380,7 +380,7 @@ fn refusal_on_the_attempt_during_which_the_addresses_change_is_not_counted() {
 fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
     let ends: [fn(&mut Scripted); 3] = [
         |scripted| answer(scripted, None),
-        |scripted| scripted.machine.failed(scripted.now),
+        |scripted| scripted.session.failed(scripted.now),
         |scripted| round(scripted, SaslStep::Failed("no answer".to_owned())),
     ];
     for fails in ends {
@@ -390,7 +390,7 @@ fn session_that_is_resumed_but_not_served_for_a_session_timeout_is_lost() {
         scripted.admit();
         scripted.lose_connection();
         let begun = scripted.now;
-        while scripted.machine.deadline().is_some() {
+        while scripted.session.deadline().is_some() {
             assert!(scripted.now.since(begun) <= TIMEOUT + TIMEOUT / 10, "the session is renewed forever");
             scripted.until_open();
             begin(&mut scripted);
@@ -414,7 +414,7 @@ fn session_that_was_never_served_is_tried_as_long_as_its_owner_waits() {
         scripted.until_open();
         begin(&mut scripted);
     }
-    assert!(scripted.machine.deadline().is_some());
+    assert!(scripted.session.deadline().is_some());
 }
 
 /// During an outage nothing renews the session, and only a server knows whether it has expired.
@@ -425,12 +425,12 @@ fn outage_after_a_refusal_ends_no_session() {
     let begun = scripted.now;
     while scripted.now.since(begun) < 2 * TIMEOUT {
         scripted.until_open();
-        scripted.machine.failed(scripted.now);
+        scripted.session.failed(scripted.now);
     }
     scripted.until_open();
     begin(&mut scripted);
     refuse(&mut scripted, AUTH_FAILED);
-    assert!(scripted.machine.deadline().is_some(), "another server may serve the session");
+    assert!(scripted.session.deadline().is_some(), "another server may serve the session");
 }
 
 /// Another attempt would renew the session.
@@ -439,11 +439,11 @@ fn closing_session_ends_if_an_exchange_is_not_completed() {
     for ends in [
         |scripted: &mut Scripted| scripted.run_to_deadline(),
         |scripted: &mut Scripted| {
-            scripted.machine.failed(scripted.now);
+            scripted.session.failed(scripted.now);
         },
     ] {
         let mut scripted = begun(0);
-        scripted.machine.close(scripted.now);
+        scripted.session.close(scripted.now);
         assert!(scripted.actions().is_empty());
         ends(&mut scripted);
         assert!(matches!(scripted.actions().last(), Some(Action::Ended)));
@@ -455,7 +455,7 @@ fn closing_session_ends_if_an_exchange_is_not_completed() {
 fn closing_session_that_a_server_refuses_ends_without_an_event() {
     for error in [AUTH_FAILED, AUTHENTICATION_REQUIRED] {
         let mut scripted = begun(0);
-        scripted.machine.close(scripted.now);
+        scripted.session.close(scripted.now);
         refuse(&mut scripted, error);
         assert!(matches!(scripted.actions().as_slice(), [Action::Drop, Action::Ended]));
     }

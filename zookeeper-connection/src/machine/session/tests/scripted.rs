@@ -9,7 +9,7 @@ use crate::codec::{
 };
 use crate::credential::Credential;
 use crate::error::ZkResult;
-use crate::machine::{Action, Config, Event, Machine, Phase};
+use crate::machine::session::{Action, Config, Event, Phase, Session};
 use crate::max_buffer::DEFAULT_JUTE_MAX_BUFFER;
 use crate::time::Moment;
 use crate::{Call, Granted, Reply, Stat};
@@ -18,7 +18,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(12);
 pub(super) const ID: i64 = 0x1234;
 
 pub(super) struct Scripted {
-    pub(super) machine: Machine<u32>,
+    pub(super) session: Session<u32>,
     pub(super) now: Moment,
 }
 
@@ -35,6 +35,7 @@ pub(super) fn config() -> Config {
         session_timeout: TIMEOUT,
         credentials: Vec::new(),
         sasl: false,
+        chroot: Chroot::default(),
         max_frame: DEFAULT_MAX_FRAME,
         jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
         barrier_paths: ["/barrier", "/barrier/none"],
@@ -49,7 +50,7 @@ pub(super) fn credentials(count: usize) -> Vec<Credential> {
 impl Scripted {
     pub(super) fn new(config: Config) -> Scripted {
         let now = Moment::from_nanos(0).after(TIMEOUT);
-        Scripted { machine: Machine::new(config, now), now }
+        Scripted { session: Session::new(config, now), now }
     }
 
     pub(super) fn with_credentials(count: usize) -> Scripted {
@@ -78,7 +79,7 @@ impl Scripted {
 
     /// Answers the ping that shows that the server admits the client.
     pub(super) fn admit(&mut self) {
-        self.machine.timer(self.now);
+        self.session.timer(self.now);
         let sent = self.sent();
         assert_eq!(sent.iter().map(|request| request.operation).collect::<Vec<_>>(), [OpCode::Ping]);
         self.pong();
@@ -87,19 +88,19 @@ impl Scripted {
 
     /// Opens the transport, and returns the connect request.
     pub(super) fn open(&mut self) -> ConnectRequest {
-        self.machine.opened(self.now);
-        let bytes = std::mem::take(self.machine.outgoing());
+        self.session.opened(self.now);
+        let bytes = std::mem::take(self.session.outgoing());
         ConnectRequest::decode(&bytes[4..]).unwrap()
     }
 
     pub(super) fn answer(&mut self, answer: &ConnectAnswer) {
         let mut bytes = Vec::new();
         answer.encode(&mut bytes);
-        self.machine.received(self.now, &bytes);
+        self.session.received(self.now, &bytes);
     }
 
     pub(super) fn actions(&mut self) -> Vec<Action<u32>> {
-        std::iter::from_fn(|| self.machine.next_action()).collect()
+        std::iter::from_fn(|| self.session.next_action()).collect()
     }
 
     /// Returns the next actions, all of which must be events.
@@ -123,7 +124,7 @@ impl Scripted {
     /// Returns what the server receives now.
     pub(super) fn sent(&mut self) -> Vec<Received> {
         let mut frames = Frames::new(1 << 20);
-        frames.push(&std::mem::take(self.machine.outgoing()));
+        frames.push(&std::mem::take(self.session.outgoing()));
         let mut received = Vec::new();
         while let Some(frame) = frames.next_frame().unwrap() {
             let (xid, request) = Request::decode(frame).unwrap();
@@ -137,13 +138,13 @@ impl Scripted {
     }
 
     pub(super) fn submit(&mut self, number: u32, call: &Call) {
-        self.machine.submit(self.now, call.clone(), &Chroot::default(), number).unwrap();
+        self.session.submit(self.now, call.clone(), number).unwrap();
     }
 
     pub(super) fn reply(&mut self, xid: i32, zxid: i64, reply: &Reply) {
         let mut bytes = Vec::new();
         reply.encode(xid, zxid, &mut bytes);
-        self.machine.received(self.now, &bytes);
+        self.session.received(self.now, &bytes);
     }
 
     pub(super) fn reply_error(&mut self, xid: i32, error: i32) {
@@ -153,7 +154,7 @@ impl Scripted {
     pub(super) fn reply_error_at(&mut self, xid: i32, zxid: i64, error: i32) {
         let mut bytes = Vec::new();
         ReplyHeader { xid, zxid, error }.encode(&mut bytes);
-        self.machine.received(self.now, &bytes);
+        self.session.received(self.now, &bytes);
     }
 
     pub(super) fn fire(&mut self, kind: EventKind, path: &str) {
@@ -164,13 +165,13 @@ impl Scripted {
     pub(super) fn fire_at(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut bytes = Vec::new();
         WatchEvent { kind, path }.encode(zxid, &mut bytes);
-        self.machine.received(self.now, &bytes);
+        self.session.received(self.now, &bytes);
     }
 
     /// Loses a connection that has lasted for a while.
     pub(super) fn lose_connection(&mut self) {
         self.advance(TIMEOUT / 4);
-        self.machine.failed(self.now);
+        self.session.failed(self.now);
         self.actions();
     }
 
@@ -188,13 +189,13 @@ impl Scripted {
 
     /// Advances to the deadline and calls the timer.
     pub(super) fn run_to_deadline(&mut self) {
-        self.now = self.now.max(self.machine.deadline().unwrap());
-        self.machine.timer(self.now);
+        self.now = self.now.max(self.session.deadline().unwrap());
+        self.session.timer(self.now);
     }
 
     /// Runs the timer until the machine opens a transport, and drops the actions.
     pub(super) fn until_open(&mut self) {
-        while !matches!(self.machine.phase, Phase::Opening { .. }) {
+        while !matches!(self.session.phase, Phase::Opening { .. }) {
             self.run_to_deadline();
         }
         self.actions();
@@ -203,7 +204,7 @@ impl Scripted {
     /// Runs the timer for this long.
     pub(super) fn run_for(&mut self, duration: Duration) {
         let until = self.now.after(duration);
-        while self.machine.deadline().is_some_and(|deadline| deadline <= until) {
+        while self.session.deadline().is_some_and(|deadline| deadline <= until) {
             self.run_to_deadline();
         }
         self.now = until;

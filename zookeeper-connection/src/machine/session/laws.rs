@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Action, Config, Event, Machine, SaslStep};
+use super::{Action, Config, Event, SaslStep, Session};
 use crate::Names;
 use crate::chroot::Chroot;
 use crate::codec::{
@@ -71,7 +71,7 @@ pub fn check_history(history: &[u8]) {
     run.close();
     // Enough even for the attempts after a grant of one millisecond, which are the most frequent.
     for _ in 0..10_000 {
-        let Some(deadline) = run.machine.deadline() else { break };
+        let Some(deadline) = run.session.deadline() else { break };
         run.now = run.now.max(deadline);
         run.timer();
     }
@@ -80,7 +80,7 @@ pub fn check_history(history: &[u8]) {
 
 /// A machine, its clock, its owner and the server's side of its transport.
 struct Run {
-    machine: Machine<u32>,
+    session: Session<u32>,
     now: Moment,
     owner: Owner,
     last_request: u32,
@@ -114,6 +114,7 @@ impl Run {
             session_timeout: TIMEOUT,
             credentials: vec![credential; usize::from(first % 3)],
             sasl: uses_sasl,
+            chroot: Chroot::default(),
             max_frame: MAX_FRAME,
             jute_max_buffer: DEFAULT_JUTE_MAX_BUFFER,
             barrier_paths: ["/barrier", "/barrier/none"],
@@ -121,7 +122,7 @@ impl Run {
         };
         let now = Moment::from_nanos(0).after(TIMEOUT);
         let mut run = Run {
-            machine: Machine::new(config, now),
+            session: Session::new(config, now),
             now,
             owner: Owner::default(),
             last_request: 0,
@@ -129,7 +130,7 @@ impl Run {
             max_outgoing: OWN_FRAMES,
             uses_sasl,
         };
-        run.machine.set_addresses(2, true);
+        run.session.set_addresses(2, true);
         run.carry_out(0);
         run
     }
@@ -141,21 +142,21 @@ impl Run {
             0 | 1 => self.submit(bytes.next(), bytes.next()),
             2 if has_transport => {
                 match bytes.next() % 4 {
-                    0 => self.machine.opening_another(self.now),
+                    0 => self.session.opening_another(self.now),
                     1 => {
-                        self.machine.set_current(false);
-                        self.machine.opened(self.now);
+                        self.session.set_current(false);
+                        self.session.opened(self.now);
                     }
                     _ => {
-                        self.machine.set_first_token(vec![1]);
-                        self.machine.opened(self.now);
+                        self.session.set_first_token(vec![1]);
+                        self.session.opened(self.now);
                     }
                 }
                 self.carry_out(0);
             }
             3 if has_transport => {
                 self.owner.has_transport = false;
-                self.machine.failed(self.now);
+                self.session.failed(self.now);
                 self.carry_out(0);
             }
             4 => {
@@ -181,7 +182,7 @@ impl Run {
             16 => self.token(bytes.next()),
             17 | 18 => self.respond(bytes.next()),
             19 => {
-                if let Some(xid) = self.machine.awaited_token() {
+                if let Some(xid) = self.session.awaited_token() {
                     let error = ERRORS[usize::from(bytes.next()) % ERRORS.len()];
                     self.deliver(&encoded(|frame| ReplyHeader { xid, zxid: 0, error }.encode(frame)));
                 }
@@ -190,7 +191,7 @@ impl Run {
                 0 => self.close(),
                 count => {
                     // The transport takes some of the bytes.
-                    let outgoing = self.machine.outgoing();
+                    let outgoing = self.session.outgoing();
                     let written = outgoing.len() * usize::from(count) / 255;
                     outgoing.drain(..written);
                 }
@@ -214,7 +215,7 @@ impl Run {
         self.last_request += 1;
         let root = Chroot::default();
         let length = encoded(|frame| call.encode(OpCode::of_call(&call), &root, 1, frame)).len();
-        match self.machine.submit(self.now, call, &root, self.last_request) {
+        match self.session.submit(self.now, call, self.last_request) {
             Ok(()) => {
                 self.owner.unanswered.insert(self.last_request);
                 // The request itself, and its path among the watches to be set again.
@@ -253,7 +254,7 @@ impl Run {
 
     /// Delivers the server's answer to a token.
     fn token(&mut self, length: u8) {
-        let Some(xid) = self.machine.awaited_token() else { return };
+        let Some(xid) = self.session.awaited_token() else { return };
         let token = [2; 255];
         let token = if length == 255 { None } else { Some(&token[..usize::from(length)]) };
         self.deliver(&encoded(|frame| encode_sasl_token(xid, token, frame)));
@@ -272,13 +273,13 @@ impl Run {
         let is_end = matches!(step, SaslStep::Complete | SaslStep::LastToken(_));
         self.owner.needs_sasl &= !(is_end && self.owner.has_challenge);
         self.owner.has_challenge = false;
-        self.machine.respond(self.now, step);
+        self.session.respond(self.now, step);
         self.carry_out(0);
     }
 
     /// Delivers the expected reply.
     fn reply(&mut self) {
-        let Some((xid, operation)) = self.machine.traffic.next_reply() else { return };
+        let Some((xid, operation)) = self.session.traffic.next_reply() else { return };
         let (stat, path) = (Stat::default(), "/a".to_owned());
         let reply = match operation {
             OpCode::GetData => Reply::Data(vec![1, 2], stat),
@@ -292,7 +293,7 @@ impl Run {
     }
 
     fn reply_error(&mut self, error: i32) {
-        let Some((xid, _)) = self.machine.traffic.next_reply() else { return };
+        let Some((xid, _)) = self.session.traffic.next_reply() else { return };
         self.deliver(&encoded(|frame| ReplyHeader { xid, zxid: 7, error }.encode(frame)));
     }
 
@@ -314,7 +315,7 @@ impl Run {
             if !self.owner.has_transport {
                 return;
             }
-            self.machine.received(self.now, piece);
+            self.session.received(self.now, piece);
             self.carry_out(piece.len());
         }
     }
@@ -322,15 +323,15 @@ impl Run {
     fn timer(&mut self) {
         // The timer sends at most a ping.
         self.max_outgoing += 12;
-        self.machine.timer(self.now);
+        self.session.timer(self.now);
         // With a deadline in the past, the I/O thread would never sleep.
-        let deadline = self.machine.deadline();
+        let deadline = self.session.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > self.now), "{deadline:?} at {:?}", self.now);
         self.carry_out(0);
     }
 
     fn close(&mut self) {
-        self.machine.close(self.now);
+        self.session.close(self.now);
         self.owner.is_closing = true;
         self.carry_out(0);
     }
@@ -341,7 +342,7 @@ impl Run {
         // session. The bytes may complete a frame that began earlier.
         let most = self.owner.unanswered.len() + 2 * (received / 20 + 1) + 8;
         let mut count = 0;
-        while let Some(action) = self.machine.next_action() {
+        while let Some(action) = self.session.next_action() {
             if matches!(action, Action::Open) {
                 (self.owner.needs_sasl, self.owner.has_challenge) = (self.uses_sasl, false);
             }
@@ -349,9 +350,9 @@ impl Run {
             count += 1;
         }
         assert!(count <= most, "{count} actions");
-        let outgoing = self.machine.outgoing().len();
+        let outgoing = self.session.outgoing().len();
         assert!(outgoing <= self.max_outgoing, "{outgoing} bytes wait to be written");
-        assert_eq!(self.machine.deadline().is_none(), self.owner.has_ended);
+        assert_eq!(self.session.deadline().is_none(), self.owner.has_ended);
         assert!(!self.owner.has_ended || outgoing == 0);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::scripted::{ID, Received, Scripted, TIMEOUT, accepted, config, data, read, watch};
 use crate::codec::{Control, EventKind, OpCode, ReplyHeader, Request};
 use crate::error::ZkError;
-use crate::machine::{Action, Event, MIN_PROGRESS};
+use crate::machine::session::{Action, Event, MIN_PROGRESS};
 use crate::{Acl, Call, CreateMode, Reply, Stat};
 
 #[test]
@@ -13,7 +13,7 @@ fn request_without_a_connection_is_sent_on_the_next_one() {
     let mut scripted = Scripted::serving();
     scripted.lose_connection();
     scripted.submit(1, &read("/a"));
-    assert!(scripted.machine.outgoing().is_empty());
+    assert!(scripted.session.outgoing().is_empty());
     scripted.open();
     scripted.answer(&super::scripted::accepted(super::scripted::ID));
     scripted.actions();
@@ -39,7 +39,7 @@ fn requests_in_flight_fail_after_the_disconnect_and_before_the_next_attempt() {
     scripted.submit(1, &read("/a"));
     scripted.submit(2, &read("/b"));
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     let actions = scripted.actions();
     let [
         Action::Event(Event::Disconnected),
@@ -111,7 +111,7 @@ fn write_that_is_denied_at_once_is_not_taken_for_watches_that_are_set_again() {
     scripted.submit(1, &watch("/a"));
     scripted.reply(1, 1, &data());
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.submit(2, &delete("/denied"));
     scripted.open();
@@ -131,7 +131,7 @@ fn only_a_write_may_be_denied_ahead_of_older_requests_and_without_a_transaction(
         scripted.submit(2, &call);
         let mut bytes = Vec::new();
         ReplyHeader { xid: 2, zxid, error }.encode(&mut bytes);
-        scripted.machine.received(scripted.now, &bytes);
+        scripted.session.received(scripted.now, &bytes);
         assert!(matches!(scripted.actions().first(), Some(Action::Drop)), "{call:?}");
     }
 }
@@ -163,7 +163,7 @@ fn oversized_frame_fails_the_request_for_good() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
     scripted.submit(2, &read("/b"));
-    scripted.machine.received(scripted.now, &i32::MAX.to_be_bytes());
+    scripted.session.received(scripted.now, &i32::MAX.to_be_bytes());
     let actions = scripted.actions();
     assert!(matches!(actions.first(), Some(Action::Reply(1, Err(ZkError::MarshallingError)))), "{actions:?}");
     assert!(actions.iter().any(|action| matches!(action, Action::Reply(2, Err(ZkError::ConnectionLoss)))));
@@ -186,7 +186,7 @@ fn pings_are_sent_at_intervals_whatever_other_traffic_there_is() {
         scripted.submit(0, &read("/a"));
         scripted.reply(xid, 1, &data());
         scripted.advance(TIMEOUT / 30);
-        scripted.machine.timer(scripted.now);
+        scripted.session.timer(scripted.now);
         if scripted.sent().iter().any(|request| request.operation == OpCode::Ping) {
             pings.push(scripted.now);
             scripted.pong();
@@ -271,7 +271,7 @@ fn answer_to_a_ping_does_not_answer_the_setting_of_watches() {
     scripted.submit(1, &watch("/a"));
     scripted.reply(1, 1, &data());
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -322,11 +322,11 @@ fn time_of_a_frame_in_parts(part: usize) -> Duration {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
     let now = scripted.now;
-    scripted.machine.received(now, &[1, 0, 0, 0]);
+    scripted.session.received(now, &[1, 0, 0, 0]);
     time_until_the_outcome(&mut scripted, |scripted| {
         scripted.run_for(TIMEOUT / 4);
         let now = scripted.now;
-        scripted.machine.received(now, &vec![0; part]);
+        scripted.session.received(now, &vec![0; part]);
     })
 }
 
@@ -346,12 +346,12 @@ fn pings_go_on_during_a_long_answer() {
     let mut scripted = Scripted::serving();
     scripted.submit(1, &read("/a"));
     let now = scripted.now;
-    scripted.machine.received(now, &[1, 0, 0, 0]);
+    scripted.session.received(now, &[1, 0, 0, 0]);
     scripted.sent();
     for _ in 0..30 {
         scripted.run_for(TIMEOUT / 6);
         let now = scripted.now;
-        scripted.machine.received(now, &vec![0; MIN_PROGRESS]);
+        scripted.session.received(now, &vec![0; MIN_PROGRESS]);
         assert_eq!(scripted.sent().len(), 1, "the server must hear from the client");
     }
 }
@@ -376,12 +376,12 @@ fn watches_that_have_not_fired_are_set_again_before_other_requests() {
     assert_eq!(scripted.events(), [Event::NodeChanged { path: "/c".to_owned(), is_deleted: false }]);
 
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.submit(6, &read("/z"));
     scripted.open();
     scripted.answer(&accepted(ID));
-    let outgoing = scripted.machine.outgoing();
+    let outgoing = scripted.session.outgoing();
     let first = 4 + usize::try_from(i32::from_be_bytes(outgoing[..4].try_into().unwrap())).unwrap();
     let (_, request) = Request::decode(&outgoing[4..first]).unwrap();
     let Request::Control(Control::SetWatches { relative_zxid: 43, data, exist, child }) = request else {
@@ -437,7 +437,7 @@ fn server_behind_an_event_is_refused_and_watches_count_from_the_last_reply() {
     scripted.lose_connection();
     assert_eq!(scripted.open().last_zxid, 60, "the number of the event");
     scripted.answer(&accepted(ID));
-    let outgoing = std::mem::take(scripted.machine.outgoing());
+    let outgoing = std::mem::take(scripted.session.outgoing());
     let (_, request) = Request::decode(&outgoing[4..]).unwrap();
     let is_expected = matches!(request, Request::Control(Control::SetWatches { relative_zxid: 50, .. }));
     assert!(is_expected, "{request:?}");
@@ -460,7 +460,7 @@ fn write_goes_before_the_requests_of_a_session_that_has_seen_an_event_without_a_
     assert_eq!(reconnect(&mut scripted), with_write);
     assert_eq!(reconnect(&mut scripted), with_write, "no reply has come since the event");
     scripted.reply(-8, 40, &Reply::Done);
-    let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+    let (xid, _) = scripted.session.traffic.next_reply().unwrap();
     scripted.reply_error_at(xid, 70, -101);
     assert_eq!(reconnect(&mut scripted), [OpCode::SetWatches, OpCode::GetData]);
 }
@@ -478,24 +478,24 @@ fn write_before_the_requests_counts_only_when_the_leader_has_answered_it() {
         };
         scripted.lose_connection();
         assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData]);
-        let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+        let (xid, _) = scripted.session.traffic.next_reply().unwrap();
         scripted.advance(TIMEOUT / 4);
         scripted.actions();
         scripted.reply_error_at(xid, zxid, error);
         // The requests after the write do not count, because the server may answer them with an older state.
-        assert_eq!(scripted.machine.traffic.next_reply(), None, "{error}: the connection is left");
+        assert_eq!(scripted.session.traffic.next_reply(), None, "{error}: the connection is left");
         scripted.actions();
         assert_eq!(reconnect(&mut scripted), [OpCode::SetData, OpCode::GetData], "{error}");
-        let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+        let (xid, _) = scripted.session.traffic.next_reply().unwrap();
         scripted.reply_error_at(xid, 70, -102);
-        assert!(scripted.machine.traffic.next_reply().is_some(), "{error}: the leader denies it");
+        assert!(scripted.session.traffic.next_reply().is_some(), "{error}: the leader denies it");
     }
 }
 
 #[test]
 fn xids_of_requests_stay_positive() {
     let mut scripted = Scripted::serving();
-    scripted.machine.traffic.last_xid = i32::MAX - 1;
+    scripted.session.traffic.last_xid = i32::MAX - 1;
     scripted.submit(1, &read("/a"));
     scripted.submit(2, &read("/a"));
     let xids: Vec<_> = scripted.sent().iter().map(|request| request.xid).collect();
@@ -532,7 +532,7 @@ fn session_uses_create_once_a_server_does_not_know_create2() {
     scripted.actions();
     scripted.submit(4, &create("/c", CreateMode::Ephemeral));
     let mut frames = crate::codec::Frames::new(1 << 20);
-    frames.push(&std::mem::take(scripted.machine.outgoing()));
+    frames.push(&std::mem::take(scripted.session.outgoing()));
     for (number, xid, path) in [(3, 3, "/b"), (4, 4, "/c")] {
         let frame = frames.next_frame().unwrap().unwrap();
         assert_eq!(frame[4..8], OpCode::Create.number().to_be_bytes());
@@ -555,7 +555,7 @@ fn unknown_operation_is_noticed_behind_a_request_without_a_reply() {
     reconnect(&mut scripted);
     scripted.submit(3, &create("/a", CreateMode::Ephemeral));
     let mut frames = crate::codec::Frames::new(1 << 20);
-    frames.push(&std::mem::take(scripted.machine.outgoing()));
+    frames.push(&std::mem::take(scripted.session.outgoing()));
     assert_eq!(frames.next_frame().unwrap().unwrap()[4..8], OpCode::Create.number().to_be_bytes());
 
     let container = create("/c", CreateMode::Container);
@@ -643,7 +643,7 @@ fn request_at_which_three_connections_ended_is_tried_once_after_each_session_tim
     scripted.advance(TIMEOUT);
     assert!(!refused(&mut scripted, 7));
     let stat = Some(Stat::default());
-    let (xid, _) = scripted.machine.traffic.next_reply().unwrap();
+    let (xid, _) = scripted.session.traffic.next_reply().unwrap();
     scripted.reply(xid, 5, &Reply::Created { path: "/a/x-1".to_owned(), stat });
     scripted.replies();
     close_at(&mut scripted, 8, &create_of(9100));
@@ -692,7 +692,7 @@ fn three_connections_that_end_in_other_ways_are_not_blamed_on_a_request() {
             // The client leaves the server, which does not answer.
             scripted.submit(number, &create_of(9000));
             scripted.advance(TIMEOUT * 2 / 5);
-            scripted.machine.timer(scripted.now);
+            scripted.session.timer(scripted.now);
             scripted.actions();
             reconnect(&mut scripted);
             // The session is served, not only resumed.

@@ -3,7 +3,7 @@
 use super::scripted::{ID, Scripted, TIMEOUT, accepted, data, watch};
 use crate::Reply;
 use crate::codec::OpCode;
-use crate::machine::Action;
+use crate::machine::session::Action;
 
 /// Returns a machine with a watch on this path.
 fn watching(path: &str) -> Scripted {
@@ -17,7 +17,7 @@ fn watching(path: &str) -> Scripted {
 
 fn reconnect(scripted: &mut Scripted) {
     scripted.advance(TIMEOUT / 4);
-    scripted.machine.failed(scripted.now);
+    scripted.session.failed(scripted.now);
     scripted.actions();
     scripted.open();
     scripted.answer(&accepted(ID));
@@ -32,7 +32,7 @@ fn operations(scripted: &mut Scripted) -> Vec<OpCode> {
 fn unwanted_watch_is_removed_once_and_not_set_again() {
     let mut scripted = watching("/a");
     for expected in [&[OpCode::RemoveWatches][..], &[]] {
-        scripted.machine.remove_watches("/a");
+        scripted.session.remove_watches("/a");
         assert_eq!(operations(&mut scripted), expected);
     }
     scripted.reply(2, 1, &Reply::Done);
@@ -44,14 +44,14 @@ fn unwanted_watch_is_removed_once_and_not_set_again() {
 #[test]
 fn nothing_is_sent_for_a_path_without_a_watch() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/b");
+    scripted.session.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
 }
 
 #[test]
 fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a");
+    scripted.session.remove_watches("/a");
     scripted.submit(3, &watch("/a"));
     assert_eq!(operations(&mut scripted), [OpCode::RemoveWatches, OpCode::GetData]);
     scripted.reply(2, 1, &Reply::Done);
@@ -64,7 +64,7 @@ fn watch_set_after_the_removal_is_set_again_on_the_next_connection() {
 #[test]
 fn refused_removal_changes_nothing() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a");
+    scripted.session.remove_watches("/a");
     // The error `NoWatcher`: the watch has fired in the meantime.
     scripted.reply_error(2, -121);
     assert!(scripted.actions().is_empty());
@@ -73,7 +73,7 @@ fn refused_removal_changes_nothing() {
 #[test]
 fn server_before_3_5_gets_no_second_removal() {
     let mut scripted = watching("/a");
-    scripted.machine.remove_watches("/a");
+    scripted.session.remove_watches("/a");
     scripted.reply_error(2, -6);
     let actions = scripted.actions();
     assert!(matches!(actions.first(), Some(Action::Drop)), "{actions:?}");
@@ -84,7 +84,7 @@ fn server_before_3_5_gets_no_second_removal() {
     scripted.submit(3, &watch("/b"));
     scripted.sent();
     scripted.reply(3, 1, &data());
-    scripted.machine.remove_watches("/b");
+    scripted.session.remove_watches("/b");
     assert!(operations(&mut scripted).is_empty());
 }
 
