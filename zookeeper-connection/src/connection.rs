@@ -159,6 +159,11 @@ impl ConnectionOptions {
         self.credentials.iter().fold(MaxBuffer::new(self.jute_max_buffer), MaxBuffer::with_credential)
     }
 
+    /// Returns the session timeout to request.
+    pub(crate) fn requested_timeout(&self) -> Duration {
+        self.session_timeout.min(MAX_SESSION_TIMEOUT)
+    }
+
     /// Returns the SASL mechanism, if the client must authenticate.
     fn mechanism(&self) -> Result<Option<Mechanism>> {
         #[cfg(feature = "kerberos")]
@@ -295,11 +300,10 @@ impl Connection {
         options: &ConnectionOptions,
         first_contact: Sender<FirstContact>,
     ) -> Result<Connection> {
-        let session_timeout = options.session_timeout.min(MAX_SESSION_TIMEOUT);
         let chroot = Chroot::new(servers.chroot().unwrap_or_default());
         #[cfg(feature = "tls")]
         let tls = options.tls.as_ref().map(|tls| tls.load(options.log_target)).transpose()?;
-        let mut max_buffer = options.max_buffer().with_chroot(chroot.prefix().map_or(0, str::len));
+        let mut max_buffer = options.max_buffer();
         if mechanism.is_some() {
             max_buffer = max_buffer.with_unknown_identity();
         }
@@ -312,17 +316,9 @@ impl Connection {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ConnectError::thread)?);
         let handle = PollHandle { registry, waker: Arc::clone(&waker) };
         let authenticator = mechanism.map(|mechanism| Authenticator::new(mechanism, &waker));
-        let config = session::Config {
-            session_timeout,
-            credentials: options.credentials.clone(),
-            sasl: authenticator.is_some(),
-            chroot: chroot.clone(),
-            max_frame: options.max_frame,
-            jute_max_buffer: options.jute_max_buffer,
-            barrier_paths: options.barrier_paths,
-            seed: new_guid().as_u64_pair().0,
-        };
-        let mut config = Config::new(options, config, servers.servers());
+        let seed = new_guid().as_u64_pair().0;
+        let session = session::Config::new(options, authenticator.is_some(), chroot.clone(), seed);
+        let mut config = Config::new(options, session, servers.servers());
         config.needs_tickets = authenticator.as_ref().is_some_and(Authenticator::needs_tickets);
         let machine = Machine::new(config, SystemClock.now());
         let (end, ended) = bounded(0);
@@ -341,7 +337,17 @@ impl Connection {
         };
         let thread = thread::Builder::new().name("zk-io".to_owned());
         thread.spawn(move || io_thread.run()).map_err(ConnectError::thread)?;
-        Ok(Connection { shared, chroot, max_buffer, max_close: session_timeout })
+        Ok(Connection::on(shared, chroot, options, max_buffer))
+    }
+
+    pub(crate) fn on(
+        shared: Arc<Shared>,
+        chroot: Chroot,
+        options: &ConnectionOptions,
+        max_buffer: MaxBuffer,
+    ) -> Connection {
+        let max_buffer = max_buffer.with_chroot(chroot.prefix().map_or(0, str::len));
+        Connection { shared, chroot, max_buffer, max_close: options.requested_timeout() }
     }
 
     /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
@@ -487,6 +493,12 @@ impl Connection {
     pub fn close(&self) {
         self.end();
         logging::await_written();
+    }
+
+    /// Begins to close the session. No event is reported afterwards.
+    #[doc(hidden)]
+    pub fn begin_to_close(&self) {
+        self.shared.close();
     }
 
     /// Like [`close`](Connection::close), but does not wait for the logger.

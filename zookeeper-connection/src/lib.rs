@@ -129,6 +129,9 @@ mod event;
 #[doc(hidden)]
 pub mod exchange;
 mod io;
+#[cfg(any(test, feature = "loopback"))]
+#[doc(hidden)]
+pub mod loopback;
 pub mod machine;
 mod max_buffer;
 mod memory;

@@ -23,7 +23,7 @@ use crate::machine::{Failure, LinkId, Machine};
 use crate::support::lock_order::{Mutex, MutexGuard, rank::CONNECTION};
 use crate::support::process::Process;
 use crate::time::{Clock, Moment};
-use crate::{Call, EventSink};
+use crate::{Call, ClientEvent, EventSink};
 
 /// The maximum number of reads from a transport in a row. After that many, the mutex is released for the callers.
 const MAX_READS: usize = 16;
@@ -135,6 +135,13 @@ impl Shared {
             // The sink is dropped without the mutex, because its destructor may run any code.
             drop(sink);
         }
+    }
+
+    /// Notes that the application is being told of this event. Returns the sink, unless the session has been closed.
+    pub(crate) fn sink_for(&self, event: &ClientEvent) -> Option<EventSink> {
+        let mut io = self.lock();
+        let may_be_told = io.machine.note_told(event);
+        io.sink.clone().filter(|_| may_be_told)
     }
 
     pub(crate) fn is_in_its_process(&self) -> bool {

@@ -225,12 +225,7 @@ impl IoThread {
     }
 
     fn tell(&self, event: ClientEvent) {
-        let sink = {
-            let mut io = self.shared.lock();
-            let may_be_told = io.machine.note_told(&event);
-            io.sink.clone().filter(|_| may_be_told)
-        };
-        if let Some(sink) = sink {
+        if let Some(sink) = self.shared.sink_for(&event) {
             self.contain("the receiver of the events", move || sink(event));
         }
     }

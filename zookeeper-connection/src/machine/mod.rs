@@ -161,8 +161,10 @@ pub struct Failure {
 
 /// The contact as the application knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ContactState {
+pub enum ContactState {
+    /// No server serves the session.
     Disconnected,
+    /// A server serves the session.
     Connected,
     /// The session cannot come back.
     Lost,
@@ -171,13 +173,16 @@ pub(crate) enum ContactState {
 }
 
 /// What the application may ask at any time.
-pub(crate) struct Status {
-    /// This changes when the application is told.
-    pub(crate) contact: ContactState,
-    pub(crate) granted: Granted,
-    pub(crate) session_id: i64,
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The contact. It changes when the application is told.
+    pub contact: ContactState,
+    /// The grant of the current or last connection.
+    pub granted: Granted,
+    /// The id of the session. Zero until a server has opened the session.
+    pub session_id: i64,
     /// The server of the current or last connection.
-    pub(crate) server: String,
+    pub server: String,
 }
 
 /// The transport in use.
@@ -214,6 +219,8 @@ pub struct Machine<C> {
     encrypts: bool,
     /// Whether neither the first contact nor its failure has been reported.
     awaits_first_contact: bool,
+    /// Why the session is lost.
+    loss: Option<SessionLoss>,
     last_link: usize,
     random: fastrand::Rng,
     actions: VecDeque<Action<C>>,
@@ -248,6 +255,7 @@ impl<C> Machine<C> {
             },
             encrypts: config.encrypts,
             awaits_first_contact: true,
+            loss: None,
             last_link: 0,
             random: fastrand::Rng::with_seed(!config.seed),
             actions: VecDeque::new(),
@@ -496,8 +504,26 @@ impl<C> Machine<C> {
         self.is_in_use(link) || self.search.is_opening(link) || self.ticks.is_probe(link)
     }
 
-    pub(crate) fn status(&self) -> &Status {
+    /// Returns what the application may ask at any time.
+    #[must_use]
+    pub fn status(&self) -> &Status {
         &self.status
+    }
+
+    /// Returns the actions that have not been taken yet, in order.
+    pub fn actions(&self) -> impl Iterator<Item = &Action<C>> {
+        self.actions.iter()
+    }
+
+    /// Returns the addresses that are known now.
+    pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.search.servers.addresses()
+    }
+
+    /// Returns why the session is lost, if it is.
+    #[must_use]
+    pub fn loss(&self) -> Option<SessionLoss> {
+        self.loss
     }
 
     /// Lists the servers, each with how the last attempt at it has gone, or with its state.
@@ -518,7 +544,6 @@ impl<C> Machine<C> {
     /// itself.
     fn settle(&mut self, now: Moment, verdict: Verdict) {
         let Verdict(why, trouble) = verdict;
-        let mut loss = None;
         while let Some(action) = self.session.next_action() {
             match action {
                 session::Action::Open => {
@@ -526,6 +551,7 @@ impl<C> Machine<C> {
                     self.try_next(now);
                 }
                 session::Action::Drop if self.session.ends_now() => {
+                    let loss = self.loss.map(SessionLoss::reason);
                     self.give_up_link(loss.or(self.silence()).unwrap_or(why), None);
                 }
                 session::Action::Drop => self.leave(why, trouble),
@@ -534,12 +560,7 @@ impl<C> Machine<C> {
                         self.actions.push_back(Action::Challenge { link, token: Token(token) });
                     }
                 }
-                session::Action::Event(event) => {
-                    if let session::Event::SessionLost(reason) = event {
-                        loss = Some(reason.reason());
-                    }
-                    self.on_event(now, event);
-                }
+                session::Action::Event(event) => self.on_event(now, event),
                 session::Action::Reply(continuation, result) => {
                     self.note_answer(&result);
                     self.actions.push_back(Action::Reply(continuation, result));
@@ -620,6 +641,7 @@ impl<C> Machine<C> {
     }
 
     fn on_loss(&mut self, loss: SessionLoss) {
+        self.loss = Some(loss);
         let is_first = std::mem::take(&mut self.awaits_first_contact);
         // If there was contact, nobody receives the reason as an error. Whoever learns of the loss may end the process,
         // so the reason is logged before that.

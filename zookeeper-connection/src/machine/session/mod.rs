@@ -89,7 +89,7 @@ use crate::codec::{Frames, Password};
 use crate::credential::Credential;
 use crate::error::{ZkError, ZkResult};
 use crate::time::Moment;
-use crate::{Call, Granted, Reply};
+use crate::{Call, ConnectionOptions, Granted, Reply};
 
 /// The configuration of a connection.
 #[derive(Clone, Debug)]
@@ -116,6 +116,21 @@ pub struct Config {
     pub barrier_paths: [&'static str; 2],
     /// The seed of the pauses between attempts.
     pub seed: u64,
+}
+
+impl Config {
+    pub(crate) fn new(options: &ConnectionOptions, sasl: bool, chroot: Chroot, seed: u64) -> Config {
+        Config {
+            session_timeout: options.requested_timeout(),
+            credentials: options.credentials.clone(),
+            sasl,
+            chroot,
+            max_frame: options.max_frame,
+            jute_max_buffer: options.jute_max_buffer,
+            barrier_paths: options.barrier_paths,
+            seed,
+        }
+    }
 }
 
 /// An action for the owner of a [`Session`].
