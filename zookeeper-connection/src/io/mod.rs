@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use mio::{Registry, Token, Waker};
+use mio::{Events, Registry, Token, Waker};
 
 use self::transport::{Transport, refuses_certificate};
 use crate::error::ZkError;
@@ -70,6 +70,8 @@ struct Link {
     write_error: Option<io::Error>,
     /// Whether the transport may have more to read.
     has_more: bool,
+    /// Whether the poll has reported the end of the stream.
+    has_ended: bool,
 }
 
 impl Shared {
@@ -200,11 +202,16 @@ impl Io {
     }
 
     /// Reads from the transports that are ready, and does what is due.
-    fn turn(&mut self, now: Moment, is_ready: impl Fn(Token) -> bool, buffer: &mut [u8]) {
+    fn turn(&mut self, now: Moment, events: &Events, buffer: &mut [u8]) {
         self.asleep_until = None;
-        let needs_a_look =
-            |link: &&Link| link.has_more || link.write_error.is_some() || is_ready(Token(link.id.0));
-        let links: Vec<LinkId> = self.links.iter().filter(needs_a_look).map(|link| link.id).collect();
+        let mut links = Vec::new();
+        for link in &mut self.links {
+            let event = events.iter().find(|event| event.token() == Token(link.id.0));
+            link.has_ended |= event.is_some_and(|event| event.is_read_closed() || event.is_error());
+            if event.is_some() || link.has_more || link.write_error.is_some() {
+                links.push(link.id);
+            }
+        }
         for link in links {
             self.read(now, link, buffer);
         }
@@ -232,8 +239,13 @@ impl Io {
                     return self.settle();
                 }
                 Ok(count) => {
+                    let is_drained = count < buffer.len() && link.transport.ends_with_a_short_read();
+                    let is_over = is_drained && !link.has_ended && link.write_error.is_none();
                     self.machine.handle_bytes(now, id, &buffer[..count]);
                     self.settle();
+                    if is_over {
+                        return;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Some(error) = link.write_error.take() {
@@ -253,7 +265,7 @@ impl Io {
     fn add(&mut self, now: Moment, id: LinkId, opened: io::Result<Transport>) {
         match opened {
             Ok(transport) => {
-                self.links.push(Link { id, transport, write_error: None, has_more: false });
+                self.links.push(Link { id, transport, write_error: None, has_more: false, has_ended: false });
                 if !self.machine.is_wanted(id) {
                     self.close(id);
                 }
@@ -295,5 +307,37 @@ impl Io {
         let rest = self.machine.abandon();
         self.settle();
         (rest, self.poll.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crossbeam_channel::bounded;
+    use mio::Poll;
+
+    use super::*;
+    use crate::ConnectionOptions;
+    use crate::machine::{Config, session};
+    use crate::time::SystemClock;
+
+    #[test]
+    fn call_wakes_the_io_thread_only_for_an_earlier_deadline() {
+        let options = ConnectionOptions::new(Duration::from_secs(30));
+        let session = session::Config::new(&options, false, Default::default(), 1);
+        let config = Config::new(&options, session, &["127.0.0.1:1".to_owned()]);
+        let poll = Poll::new().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        let handle = PollHandle { registry: poll.registry().try_clone().unwrap(), waker };
+        let machine = Machine::new(config, SystemClock.now());
+        let shared = Shared::new(machine, Some(handle), Arc::new(SystemClock), bounded(0).1);
+        let mut io = shared.lock();
+        io.machine.swap_actions(&mut Default::default());
+        let deadline = io.fall_asleep().unwrap();
+        assert!(io.waker_if_needed().is_none());
+        io.asleep_until = Some(deadline.after(Duration::from_millis(1)));
+        assert!(io.waker_if_needed().is_some());
+        assert_eq!(io.asleep_until, None, "the thread is woken once");
     }
 }

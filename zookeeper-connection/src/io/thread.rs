@@ -121,7 +121,7 @@ impl IoThread {
         while let Some((server, answer)) = self.resolver.next_answer() {
             io.machine.handle_resolved(now, server, answer);
         }
-        io.turn(now, |token| events.iter().any(|event| event.token() == token), buffer);
+        io.turn(now, events, buffer);
     }
 
     fn take_answer(&mut self, answer: Answer) {

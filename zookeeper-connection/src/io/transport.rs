@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use crate::tls::{TlsStream, TlsTarget};
 
 /// A stream to a server. Each change in the stream's readiness is reported only once, so the stream must be read until
-/// it would block.
+/// it would block, or until a read comes back [short](Transport::ends_with_a_short_read).
 pub(super) struct Transport {
     socket: TcpStream,
     stage: Stage,
@@ -56,6 +56,18 @@ impl Transport {
 
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open
+    }
+
+    /// Returns whether a read that returns less than it could has emptied the stream, unless its end was reported.
+    ///
+    /// epoll and kqueue report what arrives later. On Windows, mio does so only after a read that would block. A
+    /// decrypted record says nothing about the socket.
+    pub(super) fn ends_with_a_short_read(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return false;
+        }
+        cfg!(any(target_os = "linux", target_os = "android", target_vendor = "apple", target_os = "freebsd"))
     }
 
     /// Continues to connect, and returns whether the transport is open.

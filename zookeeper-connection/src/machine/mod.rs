@@ -25,6 +25,8 @@ mod probe;
 mod search;
 mod servers;
 pub mod session;
+#[cfg(test)]
+mod tests;
 mod tickets;
 mod ticks;
 

@@ -1,0 +1,182 @@
+//! Tests of the parts of the machine that decide which servers are tried, together with a session.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Action, Config, Failure, LinkId, Machine, Token, session};
+use crate::codec::{ConnectAnswer, ConnectResponse, Password};
+use crate::time::Moment;
+use crate::{ClientEvent, ConnectionOptions};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(1_000_000_000).after(Duration::from_millis(millis))
+}
+
+/// A machine that knows these servers, and what it has asked for.
+struct Searching {
+    machine: Machine<u32>,
+    opens: Vec<(LinkId, SocketAddr)>,
+    tokens: Vec<usize>,
+    closes: Vec<LinkId>,
+}
+
+impl Searching {
+    fn new(servers: usize, sasl: bool) -> Searching {
+        let servers: Vec<String> = (1..=servers).map(|number| format!("127.0.0.1:{number}")).collect();
+        let options = ConnectionOptions::new(TIMEOUT);
+        let session = session::Config::new(&options, sasl, Default::default(), 1);
+        let machine = Machine::new(Config::new(&options, session, &servers), at(0));
+        let mut searching = Searching { machine, opens: Vec::new(), tokens: Vec::new(), closes: Vec::new() };
+        searching.look();
+        searching
+    }
+
+    fn look(&mut self) {
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Open { link, address, .. } => self.opens.push((link, address)),
+                Action::MakeToken { server, .. } => self.tokens.push(server),
+                _ => {}
+            }
+        }
+        self.closes.extend(std::iter::from_fn(|| self.machine.poll_close()));
+    }
+
+    fn time(&mut self, millis: u64) {
+        self.machine.handle_time(at(millis));
+        self.look();
+    }
+
+    fn token(&mut self, server: usize, token: Result<Token, String>) -> Option<LinkId> {
+        let link = self.machine.handle_token(at(1), server, token);
+        self.look();
+        link
+    }
+
+    fn fail(&mut self, link: LinkId) {
+        let failure = Failure { why: "refused".to_owned(), refuses_certificate: false };
+        self.machine.handle_failed(at(1), link, failure);
+        self.look();
+    }
+}
+
+#[test]
+fn next_address_is_tried_beside_one_that_does_not_answer_and_none_is_tried_twice() {
+    let mut searching = Searching::new(2, false);
+    assert_eq!(searching.opens.len(), 1);
+    searching.time(249);
+    assert_eq!(searching.opens.len(), 1);
+    searching.time(250);
+    assert_eq!(searching.opens.len(), 2);
+    assert_ne!(searching.opens[0].1, searching.opens[1].1);
+    searching.time(1000);
+    assert_eq!(searching.opens.len(), 2, "no second round beside the first");
+}
+
+/// Two connect requests at once would open two sessions, or make two servers serve one session.
+#[test]
+fn one_of_two_open_transports_is_greeted_and_the_other_closed() {
+    let mut searching = Searching::new(2, false);
+    searching.time(250);
+    let [(first, _), (second, _)] = searching.opens[..] else { panic!("two addresses are tried") };
+    searching.machine.handle_opened(at(260), second);
+    searching.machine.handle_opened(at(260), first);
+    searching.look();
+    assert_eq!(searching.closes, [first]);
+    assert_eq!(searching.machine.link_in_use(), Some(second));
+    assert!(!searching.machine.is_wanted(first));
+    assert!(searching.machine.poll_transmit(first).is_none());
+    assert_eq!(searching.machine.poll_transmit(second).unwrap().len(), 4 + 45);
+}
+
+/// The machine may give an attempt up while its owner connects. A transport of that attempt could then serve the
+/// session beside one of the next attempt.
+#[test]
+fn late_outcome_of_an_attempt_that_was_given_up_is_ignored() {
+    let mut searching = Searching::new(1, false);
+    let (late, _) = searching.opens[0];
+    let gives_up = searching.machine.poll_deadline().unwrap();
+    searching.machine.handle_time(gives_up);
+    searching.look();
+    assert_eq!(searching.closes, [late]);
+    assert!(!searching.machine.is_wanted(late));
+    searching.machine.handle_opened(gives_up, late);
+    assert_eq!(searching.machine.link_in_use(), None);
+    let failure = Failure { why: "too late".to_owned(), refuses_certificate: false };
+    searching.machine.handle_failed(gives_up, late, failure);
+    assert!(!searching.machine.outcomes().contains("too late"));
+}
+
+#[test]
+fn no_address_is_tried_while_the_session_pauses() {
+    let mut searching = Searching::new(2, false);
+    searching.fail(searching.opens[0].0);
+    searching.fail(searching.opens[1].0);
+    assert_eq!(searching.opens.len(), 2);
+    assert_eq!(searching.machine.search.deadline(), None);
+}
+
+/// A KDC that does not answer must not hold up the servers whose tickets are known.
+#[test]
+fn next_address_is_tried_beside_one_whose_token_is_missing() {
+    let mut searching = Searching::new(2, true);
+    assert_eq!((searching.tokens.len(), searching.opens.len()), (1, 0));
+    searching.time(250);
+    let [first, second] = searching.tokens[..] else { panic!("two tokens are asked for") };
+    assert_eq!(searching.token(first, Err("no ticket".to_owned())), None);
+    assert_eq!(searching.machine.search.deadline(), None, "no third address");
+    let link = searching.token(second, Ok(Token(vec![7]))).unwrap();
+    assert_eq!(searching.opens.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [link]);
+    searching.fail(link);
+    assert!(searching.machine.outcomes().contains("(no ticket)"));
+    assert!(searching.machine.outcomes().contains("(refused)"));
+}
+
+#[test]
+fn later_search_does_not_wait_for_a_token_of_an_earlier_one() {
+    let mut searching = Searching::new(2, true);
+    searching.time(250);
+    let [first, second] = searching.tokens[..] else { panic!("two tokens are asked for") };
+    assert_eq!(searching.token(second, Err("no ticket".to_owned())), None);
+    // The session gives the attempt up, and searches again.
+    let deadline = searching.machine.poll_deadline().unwrap();
+    searching.machine.handle_time(deadline);
+    searching.look();
+    while searching.tokens.len() == 2 {
+        let deadline = searching.machine.poll_deadline().unwrap();
+        searching.machine.handle_time(deadline);
+        searching.look();
+    }
+    assert_eq!(searching.tokens[2], second, "the KDC is silent about the other");
+    assert_eq!(searching.machine.search.asked.len(), 2);
+    let _ = searching.token(first, Ok(Token(vec![7])));
+    assert!(!searching.machine.search.asked.contains_key(&first));
+}
+
+/// The application may be told of a connection after it has been lost.
+#[test]
+fn server_of_a_connection_is_known_although_it_is_lost_at_once() {
+    let mut searching = Searching::new(1, false);
+    let (link, address) = searching.opens[0];
+    searching.machine.handle_opened(at(1), link);
+    let mut answer = Vec::new();
+    let response = ConnectResponse {
+        timeout_ms: 30_000,
+        session_id: 7,
+        password: Password::new([1; 16]),
+        read_only: false,
+    };
+    ConnectAnswer::Accepted(response).encode(&mut answer);
+    searching.machine.handle_bytes(at(1), link, &answer);
+    searching.machine.handle_closed(at(1), link);
+    assert_eq!(searching.machine.link_in_use(), None);
+    let mut tells = searching.machine.actions().filter_map(|action| match action {
+        Action::Tell(event) => Some(event),
+        _ => None,
+    });
+    assert!(matches!(tells.next(), Some(ClientEvent::Connected(_))));
+    assert_eq!(tells.next(), Some(&ClientEvent::Disconnected));
+    assert_eq!(searching.machine.status().server, address.to_string());
+}
