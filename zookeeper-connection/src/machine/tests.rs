@@ -25,9 +25,12 @@ struct Searching {
 impl Searching {
     fn new(servers: usize, sasl: bool) -> Searching {
         let servers: Vec<String> = (1..=servers).map(|number| format!("127.0.0.1:{number}")).collect();
-        let options = ConnectionOptions::new(TIMEOUT);
-        let session = session::Config::new(&options, sasl, Default::default(), 1);
-        let machine = Machine::new(Config::new(&options, session, &servers), at(0));
+        Searching::on(&servers, &ConnectionOptions::new(TIMEOUT), sasl)
+    }
+
+    fn on(servers: &[String], options: &ConnectionOptions, sasl: bool) -> Searching {
+        let session = session::Config::new(options, sasl, Default::default(), 1);
+        let machine = Machine::new(Config::new(options, session, servers), at(0));
         let mut searching = Searching { machine, opens: Vec::new(), tokens: Vec::new(), closes: Vec::new() };
         searching.look();
         searching
@@ -55,9 +58,9 @@ impl Searching {
         link
     }
 
-    fn fail(&mut self, link: LinkId) {
+    fn fail(&mut self, millis: u64, link: LinkId) {
         let failure = Failure { why: "refused".to_owned(), refuses_certificate: false };
-        self.machine.handle_failed(at(1), link, failure);
+        self.machine.handle_failed(at(millis), link, failure);
         self.look();
     }
 }
@@ -109,13 +112,28 @@ fn late_outcome_of_an_attempt_that_was_given_up_is_ignored() {
     assert!(!searching.machine.outcomes().contains("too late"));
 }
 
+/// The name service answers late, and the only address that is tried by then is a former one.
 #[test]
 fn no_address_is_tried_while_the_session_pauses() {
-    let mut searching = Searching::new(2, false);
-    searching.fail(searching.opens[0].0);
-    searching.fail(searching.opens[1].0);
-    assert_eq!(searching.opens.len(), 2);
-    assert_eq!(searching.machine.search.deadline(), None);
+    let address = |number: u16| SocketAddr::from(([127, 0, 0, 1], number));
+    let options = ConnectionOptions::new(TIMEOUT);
+    options.memory.set_addresses("zk:1", &[address(1), address(2), address(3)]);
+    let mut searching = Searching::on(&["zk:1".to_owned()], &options, false);
+    searching.time(250);
+    assert_eq!(searching.opens.len(), 1);
+    searching.machine.handle_resolved(at(260), 0, Ok(vec![address(4)]));
+    // Just before the next address would have been tried.
+    searching.fail(499, searching.opens[0].0);
+    let pause_ends = searching.machine.session.deadline().unwrap();
+    while let Some(deadline) = searching.machine.poll_deadline().filter(|deadline| *deadline < pause_ends) {
+        searching.machine.handle_time(deadline);
+    }
+    searching.look();
+    assert_eq!(searching.opens.len(), 1);
+    searching.machine.handle_time(pause_ends);
+    searching.machine.handle_time(pause_ends.after(Duration::from_millis(250)));
+    searching.look();
+    assert_eq!(searching.opens[1].1, address(4));
 }
 
 /// A KDC that does not answer must not hold up the servers whose tickets are known.
@@ -129,7 +147,7 @@ fn next_address_is_tried_beside_one_whose_token_is_missing() {
     assert_eq!(searching.machine.search.deadline(), None, "no third address");
     let link = searching.token(second, Ok(Token(vec![7]))).unwrap();
     assert_eq!(searching.opens.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [link]);
-    searching.fail(link);
+    searching.fail(251, link);
     assert!(searching.machine.outcomes().contains("(no ticket)"));
     assert!(searching.machine.outcomes().contains("(refused)"));
 }
