@@ -22,14 +22,6 @@ pub(super) type Body = Box<dyn FnOnce() + Send>;
 pub(super) enum Wait {
     /// Nothing.
     Turn,
-    /// Until the network accepts its request, or contact is lost.
-    Send,
-    /// Until the reply with this number arrives or is lost.
-    Reply(u64),
-    /// Until the connection with this number is lost, because its server cannot commit the request.
-    Loss(u64),
-    /// Until the client has reported the loss of contact that fails the call.
-    LossReported,
     /// Until this time is reached.
     Time(Moment),
     /// Until a condition holds. It is evaluated while no thread holds any lock.

@@ -48,7 +48,7 @@ impl World {
             let state = self.state();
             let clients = state.clients.iter().enumerate();
             let session = |(number, client): (usize, &ClientState)| {
-                Some((number, client.simulated.session_id(), client.core.upgrade()?))
+                Some((number, client.session_id, client.core.upgrade()?))
             };
             clients.filter_map(session).collect()
         };

@@ -1,7 +1,7 @@
 //! Opens sessions, including those that replace lost ones.
 
 use crate::error::Result;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 
 use super::application::{self, CLIENT_DROP, ClientWithDrop, FACTORY, FACTORY_DROP, Value};
 use super::baton::{Wait, pause, role};
-use super::link::{Drift, Heard, Link, Pings};
+use super::link::{Drift, Heard, Link};
 use super::locks::new_lock;
-use super::network::Wire;
 use super::profile::session_timeout;
 use super::random::Random;
 use super::runtime::SimulatedRuntime;
@@ -20,7 +19,6 @@ use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
-use crate::tests::port;
 use crate::time::{Moment, Runtime};
 use crate::{LockError, Session};
 
@@ -28,17 +26,13 @@ use crate::{LockError, Session};
 struct NewClient {
     number: usize,
     timeout: Duration,
-    min_idle_for_ping: Duration,
 }
 
 impl NewClient {
     fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
-        if world.profile.on_wire {
-            let connection = SimulatedConnection::new(world, self.number);
-            connection.wait_for_contact()?;
-            return Ok(connection);
-        }
-        Ok(port(Wire::new(world, self.number, self.min_idle_for_ping)))
+        let connection = SimulatedConnection::new(world, self.number);
+        connection.wait_for_contact()?;
+        Ok(connection)
     }
 }
 
@@ -142,25 +136,13 @@ fn new_client(
 fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool) -> NewClient {
     let mut state = world.state();
     let timeout = session_timeout(&mut state.random);
-    let min_idle_for_ping = state.random.of(&[Duration::ZERO, timeout * 2 / 3 + Duration::from_millis(200)]);
-    let reports_pings = !world.profile.on_wire && state.random.one_in(2);
     // Drawn from a copy of the generator, so the rest of the run does not change.
     let drift = Drift::draw(&mut Random::new(!state.random.clone().next()));
     let link = Link {
-        connected: true,
-        connection: 0,
         partitioned: false,
-        deposed: false,
-        slow_until: Moment::from_nanos(0),
-        searches_until: Moment::from_nanos(0),
-        server_died: false,
         cut_off_until: Moment::from_nanos(0),
         stall: None,
-        kept_alive: Moment::from_nanos(0),
-        over: false,
-        // A client that reports its pings sends each of them. On the wire, pings are messages.
-        pings: !reports_pings && !world.profile.on_wire && state.random.one_in(2),
-        reported_pings: reports_pings.then(|| Pings::on_a_new_connection(world.now(), timeout)),
+        slow_until: Moment::from_nanos(0),
         heard: Heard::new(
             world.now(),
             timeout,
@@ -170,12 +152,9 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
             drift,
         ),
     };
-    let simulated = world.zookeeper.connect(timeout);
-    // On the wire, the server answers in full.
-    simulated.set_returns_stats(reports_pings);
     let client = ClientState {
         process: state.clients.len(),
-        simulated,
+        session_id: 0,
         wire: None,
         session_timeout: timeout,
         created_timeout: timeout,
@@ -192,22 +171,16 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         at_work: 0,
         most_workers: state.random.of(&[2, 3, 16]),
         sink: None,
-        events: VecDeque::new(),
-        replies: BTreeMap::new(),
         link,
-        listings: 0,
         owns_since: None,
-        wants_idle: !world.profile.on_wire && !min_idle_for_ping.is_zero(),
         paused_until: Moment::from_nanos(0),
         suspensions: 0,
         long_delays: 0,
-        calls_to_fail: 0,
-        calls_to_panic: 0,
+        writes_to_fail: 0,
         denied_until: Moment::from_nanos(0),
     };
-    client.simulated.grant(client.granted());
     state.clients.push(client);
-    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+    NewClient { number: state.clients.len() - 1, timeout }
 }
 
 /// Draws a tick.

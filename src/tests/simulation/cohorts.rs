@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::baton::{Wait as Pause, pause};
-use super::faults;
 use super::guards::User;
 use super::holds::Holding;
 use super::locks::options;
 use super::run::Verdict;
 use super::scheduler::{DIRS, Scheduler};
 use super::world::{World, short};
+use super::{faults, wire};
 use crate::LockOptions;
 use crate::locks::cohort::state::CohortShared;
 use crate::locks::locking::finish;
@@ -251,7 +251,7 @@ impl User {
 
     /// Holds until the very moment at which the lease ends, perhaps before the library has noticed.
     fn hold_until_the_lease_ends(&self, guard: &CohortGuard) {
-        faults::partition(&self.world, self.client);
+        wire::faults::partition(&self.world, self.client);
         let (world, request) = (Arc::clone(&self.world), Arc::clone(&**guard.grant().request));
         pause(Pause::Until(Box::new(move || !request.is_owner() || !world.in_trouble())));
     }

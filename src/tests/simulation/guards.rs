@@ -620,9 +620,12 @@ impl User {
             && self.session.core().snapshot().end_reason == Some(SessionEnd::Closed);
         let is_of_limit = matches!(error.reason(), ErrorReason::NotOwner | ErrorReason::HeldTooLong)
             && self.world.profile.limits_holds;
+        // A transaction checks the owner's znode, which needs READ.
+        let is_unreadable = self.world.profile.unreadable && error.reason() == ErrorReason::AccessDenied;
         let is_expected = error.is_closed()
             || was_closed
             || is_of_limit
+            || is_unreadable
             || matches!(error.reason(), ErrorReason::SequenceExhausted | ErrorReason::Cancelled);
         if self.world.profile.is_calm() && !is_expected {
             self.world.fail(format!("a blocking lock failed without cause: {error}"));

@@ -17,6 +17,9 @@ use crate::{LockListener, LockOptions, LossReason, RetryPolicy, Session, WriteLo
 /// The naming scheme of all requests. Tests of the rules cover other schemes.
 pub(super) const SCHEME: NamingScheme = NamingScheme::Recipe;
 
+/// The scheme and the credentials with which some clients authenticate.
+pub(super) const IDENTITY: (&str, &str) = ("digest", "user:password");
+
 /// What the checks know of a lock.
 pub(super) struct LockRecord {
     pub(super) client: usize,
@@ -122,7 +125,10 @@ pub(super) fn options(world: &World) -> LockOptions {
         false => options,
     };
     match world.profile.unreadable {
-        true => options.acl([Acl::new(all_except_read(), "world", "anyone")]),
+        true => options.acl([
+            Acl::new(all_except_read(), "world", "anyone"),
+            Acl::new(Permissions::READ, IDENTITY.0, IDENTITY.1),
+        ]),
         false => options,
     }
 }

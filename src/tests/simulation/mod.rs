@@ -61,7 +61,6 @@ mod holds;
 mod jobs;
 mod link;
 mod locks;
-mod network;
 mod outages;
 mod profile;
 mod quiesce;

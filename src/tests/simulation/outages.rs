@@ -41,7 +41,7 @@ impl World {
             let since: Moment = *client.owns_since.get_or_insert(now);
             let timeout = client.session_timeout;
             let promised = client.survived_outage() - timeout / SLACK_DIVISOR;
-            let is_settled = since.after(timeout / 4 * SETTLED) <= now && !client.wants_idle;
+            let is_settled = since.after(timeout / 4 * SETTLED) <= now;
             if is_settled && *remaining < promised {
                 return Some(format!(
                     "client {number} owns, and would not survive an outage of {promised:?}"
@@ -56,8 +56,7 @@ impl super::world::ClientState {
     /// Returns how long an outage an owner survives, with the report delay that the client assumes.
     fn survived_outage(&mut self) -> Duration {
         let timeout = self.session_timeout;
-        let on_wire = self.endpoint().map(|endpoint| endpoint.report_delay());
-        let report_delay = on_wire.unwrap_or_else(|| self.granted().report_delay);
+        let report_delay = self.endpoint().map(|endpoint| endpoint.report_delay()).unwrap_or_default();
         let spare = (timeout - timeout / MARGIN_DIVISOR).saturating_sub(report_delay);
         (timeout / 16 * 9).min(spare / 4 * 3)
     }

@@ -23,7 +23,7 @@ pub(super) struct Profile {
     pub(super) dirs: usize,
     /// Whether there are readers and writers besides exclusive locks.
     pub(super) shares: bool,
-    /// Whether the requests' ACL denies READ to everybody, which forces clients to poll.
+    /// Whether the requests' ACL grants READ only to clients with credentials, which forces the others to poll.
     pub(super) unreadable: bool,
     /// Whether listings and other work occupy the workers for a while. This is not a fault.
     pub(super) is_busy: bool,
@@ -46,25 +46,22 @@ pub(super) struct Profile {
     pub(super) replaces: bool,
     /// Whether callbacks act on locks.
     pub(super) callbacks_act: bool,
-    /// Whether the clients are the crate's own connection, on a network of bytes.
-    pub(super) on_wire: bool,
-    /// Whether some of the clients on the network of bytes authenticate by SASL.
+    /// Whether some of the clients authenticate by SASL.
     pub(super) sasl: bool,
-    /// The number of servers on the network of bytes.
+    /// The number of servers.
     pub(super) servers: usize,
-    /// Whether these servers send the transaction with an event, as releases from 3.9.0 on do.
+    /// Whether the servers send the transaction with an event, as releases from 3.9.0 on do.
     pub(super) events_have_zxids: bool,
-    /// Whether these servers deny writes without asking the leader (`enableEagerACLCheck`).
+    /// Whether the servers deny deletions without asking the leader (`enableEagerACLCheck`).
     pub(super) denies_at_once: bool,
-    /// Whether jobs run once and owners commit. The network of bytes has no transactions.
+    /// Whether jobs run once and owners commit.
     pub(super) transacts: bool,
     /// Whether, from the beginning of the run, servers mostly grant a longer timeout than when the session was created.
     pub(super) raises: bool,
     pub(super) mostly_jobs: bool,
     /// How many calls of a session may be in flight before others wait.
     pub(super) window: usize,
-    /// Whether the clients' links transmit slowly and some users start more calls than these links can transmit. Only
-    /// the network of bytes has such links.
+    /// Whether the clients' links transmit slowly and some users start more calls than these links can transmit.
     pub(super) is_narrow: bool,
     /// Whether those links transmit slowly to the clients, too.
     pub(super) is_narrow_down: bool,
@@ -74,7 +71,7 @@ pub(super) struct Profile {
     pub(super) balances: bool,
     /// Whether servers pause before they read what a client has sent, and resume much later.
     pub(super) holds_back: bool,
-    /// Whether users make records. Only the network of bytes holds requests back.
+    /// Whether users make records.
     pub(super) makes_records: bool,
     /// The limit for the transaction that ends a session.
     pub(super) jute_max_buffer: usize,
@@ -93,6 +90,7 @@ pub(super) struct Faults {
     pub(super) partitions: bool,
     pub(super) pauses: bool,
     pub(super) deletions: bool,
+    /// Whether servers answer wrongly or not at all.
     pub(super) failing_calls: bool,
     pub(super) slow_replies: bool,
     /// Whether servers crash right after a reply.
@@ -103,8 +101,6 @@ pub(super) struct Faults {
     pub(super) stalls: bool,
     /// Whether leaders are deposed without knowing it.
     pub(super) deposed: bool,
-    /// Whether the client panics in some calls.
-    pub(super) panicking_calls: bool,
     /// Whether servers refuse deletions and reads for a while.
     pub(super) denials: bool,
     /// Whether some deletions fire no event.
@@ -146,7 +142,6 @@ impl Profile {
             regrants: !calm && random.one_in(3),
             stalls: !calm && random.one_in(6),
             deposed: !calm && random.one_in(3),
-            panicking_calls: !calm && random.one_in(4),
             denials: !calm && random.one_in(4),
             hidden_deletions: !calm && random.one_in(6),
         };
@@ -170,7 +165,7 @@ impl Profile {
             is_busy,
             dirs: random.of(&[1, 1, 1, 2]),
             shares: random.one_in(2),
-            steps: random.of(&[80, 150, 300]),
+            steps: random.of(&[320, 600, 1200]),
             first_sequence: random.of(&[0, 0, 99_999, i32::MAX - 2]),
             sequence_end: SequenceEnd::Wraps,
             unreadable: false,
@@ -182,7 +177,6 @@ impl Profile {
             faults,
             weights,
             callbacks_act: random.one_in(3),
-            on_wire: false,
             sasl: false,
             servers: 0,
             events_have_zxids: false,
@@ -219,18 +213,13 @@ impl Profile {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
         }
-        profile.on_wire = random.one_in(3);
-        if profile.on_wire {
-            profile.servers = random.of(&[1, 2, 3, 3]);
-            profile.events_have_zxids = random.one_in(2);
-            profile.denies_at_once = random.one_in(2);
-            // A call on the wire takes several steps.
-            profile.steps *= 4;
-        }
+        profile.servers = random.of(&[1, 2, 3, 3]);
+        profile.events_have_zxids = random.one_in(2);
+        profile.denies_at_once = random.one_in(2);
         if profile.blocks && !profile.mostly_cohorts {
             profile.permits = random.of(&[0, 0, 1, 2, 2, 3]);
         }
-        profile.transacts = profile.blocks && !profile.on_wire && !profile.unreadable && random.one_in(2);
+        profile.transacts = profile.blocks && random.one_in(2);
         profile.mostly_jobs = profile.transacts && !profile.mostly_cohorts && random.one_in(2);
         if profile.mostly_jobs {
             // Repetitions are dangerous only after lost replies.
@@ -240,8 +229,7 @@ impl Profile {
         if random.one_in(3) {
             profile.window = random.of(&[1, 2, 3, 5]);
         }
-        profile.is_narrow =
-            profile.on_wire && profile.blocks && random.one_in(if profile.is_calm() { 2 } else { 8 });
+        profile.is_narrow = profile.blocks && random.one_in(if profile.is_calm() { 2 } else { 8 });
         if profile.is_narrow {
             // The link must transmit a window in far less time than a lease.
             profile.window = random.of(&[1, 1, 2]);
@@ -250,7 +238,7 @@ impl Profile {
         if !profile.is_calm() && random.one_in(6) {
             profile.jute_max_buffer = ROOM_FOR_TWO;
         }
-        if !profile.on_wire && (profile.raises || faults.stalls) {
+        if (profile.raises || faults.stalls) && random.one_in(2) {
             profile.favor_owners();
         } else {
             profile.limits_holds = random.one_in(3);
@@ -262,7 +250,7 @@ impl Profile {
             profile.mix();
         }
         let mut others = Random::new(!random.clone().next());
-        profile.sasl = profile.on_wire && others.one_in(2);
+        profile.sasl = others.one_in(2);
         profile.is_narrow_down = profile.is_narrow && others.one_in(2);
         // All clients of a server share its link, which may therefore cost a lease.
         profile.is_narrow_to_leader = profile.is_narrow && others.one_in(2) && !profile.is_calm();
@@ -284,14 +272,14 @@ impl Profile {
         self.permits = 2;
         self.dirs = 2;
         self.locks_per_client = self.locks_per_client.max(1);
-        self.transacts = !self.on_wire;
+        self.transacts = true;
         // Other clients ask owners to release their locks.
         self.faults.deletions |= self.faults.any();
     }
 
     /// Favors long ownership: time passes while little else happens.
     fn favor_owners(&mut self) {
-        self.steps = 800;
+        self.steps = 2400;
         let often = 100;
         self.weights = Weights {
             thread: often,
@@ -330,23 +318,6 @@ impl Weights {
 }
 
 impl Faults {
-    /// Returns the faults that are neither of the network nor of clients other than the crate's own
-    /// connection.
-    pub(super) fn beside_the_wire(self) -> Faults {
-        Faults {
-            disconnects: false,
-            partitions: false,
-            failing_calls: false,
-            slow_replies: false,
-            deaths: false,
-            regrants: false,
-            stalls: false,
-            deposed: false,
-            panicking_calls: false,
-            ..self
-        }
-    }
-
     pub(super) fn any(self) -> bool {
         self.disconnects
             || self.partitions
@@ -358,7 +329,6 @@ impl Faults {
             || self.regrants
             || self.stalls
             || self.deposed
-            || self.panicking_calls
             || self.denials
             || self.hidden_deletions
     }

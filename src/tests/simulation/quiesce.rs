@@ -8,7 +8,7 @@ use super::locks::{Action, Callback, LockRecord};
 use super::run::{Verdict, check};
 use super::scheduler::{ALL_DIRS, DIRS, Scheduler};
 use super::world::{ClientState, World};
-use super::{cohorts, faults, wire};
+use super::{cohorts, wire};
 use crate::WriteLock;
 use crate::session::Core;
 
@@ -73,62 +73,28 @@ pub(super) fn stop_the_faults(scheduler: &mut Scheduler<'_>) -> Verdict {
             let mut state = world.state();
             state.clients[number].paused_until = world.now();
             state.clients[number].link.slow_until = world.now();
-            state.clients[number].calls_to_fail = 0;
-            state.clients[number].calls_to_panic = 0;
+            state.clients[number].writes_to_fail = 0;
             state.clients[number].denied_until = world.now();
         }
-        faults::end_stall(world, number);
-        let cut = {
-            let mut state = world.state();
-            let chosen = state.random.one_in(2);
-            let link = &state.clients[number].link;
-            link.deposed || (chosen && link.partitioned)
-        };
-        if cut {
-            faults::disconnect(world, number);
-        }
-        faults::end_partition(world, number);
+        wire::faults::end_link_stall(world, number);
     }
-    if world.profile.on_wire {
-        return let_every_client_connect(scheduler);
-    }
-    // The loss of a connection is reported before the next connection opens.
-    settle(scheduler)?;
-    for number in 0..clients {
-        faults::reconnect(world, number);
-    }
-    settle(scheduler)?;
-    leave_a_client_unserved(scheduler)
+    let_every_client_connect(scheduler)
 }
 
 /// Makes all clients move to servers that grant other session timeouts, mostly longer ones.
 pub(super) fn raise_the_session_timeouts(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = &Arc::clone(&scheduler.world);
     let clients = world.state().clients.len();
-    (0..clients).for_each(|number| faults::disconnect(world, number));
+    (0..clients).for_each(|client| wire::faults::cut(world, client));
+    let limit = world.now().after(longest_timeout(world));
     settle(scheduler)?;
-    (0..clients).for_each(|number| faults::reconnect(world, number));
-    settle(scheduler)
+    while !wire::faults::unserved(world).is_empty() && scheduler.wait_for_the_clock(limit) {
+        settle(scheduler)?;
+    }
+    Ok(())
 }
 
-/// Checks that a client that no server serves loses its locks to others, although each connect request renews
-/// its session.
-fn leave_a_client_unserved(scheduler: &mut Scheduler<'_>) -> Verdict {
-    let world = Arc::clone(&scheduler.world);
-    let Some((client, znodes)) = faults::choose_unserved(&world) else { return Ok(()) };
-    settle(scheduler)?;
-    let timeout = longest_timeout(&world);
-    for _ in 0..LOCKED_OUT * 4 {
-        faults::take_up_unserved(&world, client);
-        pass(scheduler, timeout / 4)?;
-    }
-    match znodes.iter().find(|path| world.zookeeper.exists(path)) {
-        Some(path) => Err(format!("{path} is kept by a client that no server serves")),
-        None => Ok(()),
-    }
-}
-
-/// Checks that every client on the wire finds a server within a session timeout, unless its session is lost.
+/// Checks that every client finds a server within a session timeout, unless its session is lost.
 fn let_every_client_connect(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     wire::faults::stop(&world);
@@ -205,7 +171,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
     }
 }
 
-/// Checks that no client on the wire has left a connection without a fault.
+/// Checks that no client has left a connection without a fault.
 fn check_transports(world: &World, former: &[Option<u64>]) -> Verdict {
     let present = wire::faults::transports(world);
     let left = former
@@ -345,7 +311,7 @@ fn request_left(world: &World) -> Option<String> {
         let owner = world.zookeeper.stat(path).map(|stat| stat.ephemeral_owner);
         let state = world.state();
         let mut clients = state.clients.iter();
-        clients.any(|client| Some(client.simulated.session_id()) == owner && !ended(client))
+        clients.any(|client| Some(client.session_id) == owner && !ended(client))
     };
     let requests_in = |dir| world.requests_in(dir).into_iter().map(move |name| format!("{dir}/{name}"));
     let left = ALL_DIRS.into_iter().flat_map(requests_in).find(is_of_living)?;

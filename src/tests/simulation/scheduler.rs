@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::baton::{Baton, Body, Pool, Report, Role, Wait};
 use super::jobs::KEYS;
-use super::link::Drift;
 use super::profile::Weights;
 use super::seen::saw;
 use super::wire;
@@ -61,9 +60,6 @@ enum Step {
     Work(usize),
     Start(usize),
     CallBack(usize),
-    Notify(usize),
-    Ping(usize),
-    AnswerPing(usize),
     Fire(usize),
     Expire(usize),
     EndStall(usize),
@@ -78,9 +74,8 @@ impl<'a> Scheduler<'a> {
         Scheduler { world, pool, threads: BTreeMap::new(), last_thread: 0 }
     }
 
-    /// Takes any possible step. Returns whether the step counts. Pings do not: there are many, and they must
-    /// not leave less time for faults.
-    pub(super) fn step(&mut self) -> bool {
+    /// Takes any possible step.
+    pub(super) fn step(&mut self) {
         let weights = self.world.profile.weights;
         let mut steps = self.possible_steps(&weights);
         let is_idle = steps.is_empty();
@@ -95,33 +90,22 @@ impl<'a> Scheduler<'a> {
                 }
             }
         }
-        if let Some(next) = self.next_time() {
-            // If no other step is possible, time most likely passes; a user or a fault may come first.
-            let weight = if is_idle { 1000 } else { weights.time };
-            if next > self.world.now() && !self.must_return(&steps) && !self.is_wire_overdue() {
-                steps.push((weight, Step::PassTime));
-            }
-        }
         steps.push((weights.user, Step::Use));
         steps.push((weights.fault, Step::Fault));
-        let step = self.choose(&steps);
-        let counts = !self.is_of_a_ping(step);
+        // If no other step is possible, time most likely passes; a user or a fault may come first.
+        steps.push((if is_idle { 1000 } else { weights.time }, Step::PassTime));
+        let mut step = self.choose(&steps);
+        // Asked only now, because the answer costs as much as a step.
+        if matches!(step, Step::PassTime) && !self.may_pass_time(&steps) {
+            steps.pop();
+            step = self.choose(&steps);
+        }
         self.take(step);
-        counts
     }
 
-    fn is_of_a_ping(&self, step: Step) -> bool {
-        match step {
-            Step::Ping(_) | Step::AnswerPing(_) => true,
-            Step::Notify(client) => {
-                let state = self.world.state();
-                let event = state.clients[client].events.front();
-                event.is_some_and(|(_, event)| {
-                    matches!(event, crate::client::port::ClientEvent::PingAnswered { .. })
-                })
-            }
-            _ => false,
-        }
+    fn may_pass_time(&self, steps: &[(u64, Step)]) -> bool {
+        let is_ahead = self.next_time().is_some_and(|next| next > self.world.now());
+        is_ahead && !self.must_return(steps) && !self.is_wire_overdue()
     }
 
     /// Returns whether a thread that must return from its call now can run.
@@ -140,8 +124,7 @@ impl<'a> Scheduler<'a> {
     fn is_wire_overdue(&self) -> bool {
         let now = self.world.now();
         let state = self.world.state();
-        self.world.profile.on_wire
-            && (0..state.clients.len()).any(|client| state.is_wire_overdue(client, now))
+        (0..state.clients.len()).any(|client| state.is_wire_overdue(client, now))
     }
 
     /// Ends all waits for a moment in time.
@@ -184,21 +167,14 @@ impl<'a> Scheduler<'a> {
             let sessions = self.world.zookeeper.sessions();
             let state = self.world.state();
             for (number, client) in state.clients.iter().enumerate() {
-                if client.ends_on_the_server_at(now).is_some_and(|end| end <= now)
-                    && sessions.contains(&client.simulated.session_id())
-                {
+                if client.ends_on_the_server_at() <= now && sessions.contains(&client.session_id) {
                     steps.push((weights.expiry, Step::Expire(number)));
                 }
                 if client.link.stall.as_ref().is_some_and(|stall| stall.until <= now) {
                     steps.push((weights.network, Step::EndStall(number)));
                 }
-                if client.has_ping_to_answer() {
-                    steps.push((weights.network, Step::AnswerPing(number)));
-                }
-                if client.wire.is_some() {
-                    let of_wire = state.wire_steps(number, now).into_iter();
-                    steps.extend(of_wire.map(|step| (weights.of_wire(step), Step::Wire(number, step))));
-                }
+                let of_wire = state.wire_steps(number, now).into_iter();
+                steps.extend(of_wire.map(|step| (weights.of_wire(step), Step::Wire(number, step))));
                 if client.paused_until > now {
                     continue;
                 }
@@ -211,37 +187,28 @@ impl<'a> Scheduler<'a> {
                 if !client.callbacks.is_empty() {
                     steps.push((weights.job, Step::CallBack(number)));
                 }
-                if client.has_event() {
-                    steps.push((weights.event, Step::Notify(number)));
-                }
-                if client.next_ping().is_some_and(|next| next <= now) {
-                    steps.push((weights.timer, Step::Ping(number)));
-                }
                 if client.timers.first().is_some_and(|timer| timer.due <= now) {
                     steps.push((weights.timer, Step::Fire(number)));
                 }
             }
             for (number, thread) in &self.threads {
                 let client = &state.clients[thread.client];
-                if client.paused_until <= now && client.may_continue(&thread.wait, now) {
+                if client.paused_until <= now {
                     waiting.push((*number, thread));
                 }
             }
         }
         // Evaluated outside the lock, because the condition calls the library.
         let may_resume = |thread: &Thread| match &thread.wait {
+            Wait::Turn => true,
+            Wait::Time(moment) => *moment <= now,
             Wait::Until(holds) => holds(),
             Wait::Signals(signals, deadline) => {
                 deadline.is_some_and(|deadline| deadline <= now) || signals.iter().any(|is_ready| is_ready())
             }
-            _ => true,
         };
         let going_on = waiting.into_iter().filter(|(_, thread)| may_resume(thread));
-        let weight = |thread: &Thread| match thread.wait {
-            Wait::Send | Wait::Reply(_) => weights.network,
-            _ => weights.thread,
-        };
-        steps.extend(going_on.map(|(number, thread)| (weight(thread), Step::Resume(number))));
+        steps.extend(going_on.map(|(number, _)| (weights.thread, Step::Resume(number))));
         steps
     }
 
@@ -252,12 +219,12 @@ impl<'a> Scheduler<'a> {
         let state = self.world.state();
         let of_client = |client: &super::world::ClientState| {
             let timer = client.timers.first().map(|timer| timer.due.max(client.paused_until));
-            let lives = sessions.contains(&client.simulated.session_id());
-            let end = client.ends_on_the_server_at(now).filter(|_| lives);
-            let later = [client.paused_until, client.link.slow_until, client.link.searches_until]
-                .map(|end| Some(end).filter(|end| *end > now));
-            let stall = client.link.stall.as_ref().map(|stall| stall.until).filter(|end| *end > now);
-            [timer, end, client.next_ping(), stall].into_iter().chain(later).flatten().min()
+            let lives = sessions.contains(&client.session_id);
+            let end = lives.then(|| client.ends_on_the_server_at());
+            let stall = client.link.stall.as_ref().map(|stall| stall.until);
+            let later = [Some(client.paused_until), Some(client.link.slow_until), stall]
+                .map(|end| end.filter(|end| *end > now));
+            [timer, end].into_iter().chain(later).flatten().min()
         };
         let of_thread = |thread: &Thread| match thread.wait {
             Wait::Time(moment) | Wait::Signals(_, Some(moment)) => {
@@ -272,20 +239,15 @@ impl<'a> Scheduler<'a> {
     }
 
     fn take(&mut self, step: Step) {
+        self.world.begin_step(matches!(step, Step::Wire(_, step) if step.is_of_the_network()));
         match step {
             Step::Resume(thread) => self.resume(thread),
             Step::Work(client) => self.work(client),
             Step::Start(client) => self.start(client),
             Step::CallBack(client) => self.call_back(client),
-            Step::Notify(client) => self.notify(client),
-            Step::Ping(client) => {
-                let now = self.world.now();
-                self.world.state().send_ping(client, now);
-            }
-            Step::AnswerPing(client) => self.answer_ping(client),
             Step::Fire(client) => self.fire(client),
-            Step::Expire(client) => self.expire(client),
-            Step::EndStall(client) => super::faults::end_stall(&self.world, client),
+            Step::Expire(client) => self.world.expire(client),
+            Step::EndStall(client) => wire::faults::end_link_stall(&self.world, client),
             Step::Wire(client, step) => self.world.take_wire_step(client, step),
             Step::PassTime => self.pass_time(),
             Step::Use => self.use_something(),
@@ -398,76 +360,10 @@ impl<'a> Scheduler<'a> {
 
     // ---- other steps
 
-    fn notify(&mut self, client: usize) {
-        let (sink, event) = {
-            let mut state = self.world.state();
-            let client = &mut state.clients[client];
-            let (Some(sink), Some((_, event))) = (client.sink.clone(), client.events.pop_front()) else {
-                return;
-            };
-            client.learn(&event);
-            (sink, event)
-        };
-        let line = format!("client {client} gets {}", describe(&event));
-        match event {
-            crate::client::port::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
-            _ => self.world.note(line),
-        }
-        sink(event);
-    }
-
-    fn answer_ping(&mut self, client: usize) {
-        let now = self.world.now();
-        let mut state = self.world.state();
-        let races = !self.world.profile.is_calm() && state.random.one_in(3);
-        state.answer_ping(client, races, now);
-        drop(state);
-        super::faults::perhaps_lose_server_after_ping(&self.world, client);
-    }
-
     fn fire(&mut self, client: usize) {
         let timer = self.world.state().clients[client].timers.remove(0);
         self.world.note_routine(format!("client {client}: a timer fires"));
         (timer.job)();
-    }
-
-    fn expire(&mut self, number: usize) {
-        self.world.note(format!("the server ends the session of client {number}"));
-        saw("session-expires");
-        match self.world.state().clients[number].link.heard.drift {
-            Drift::None => {}
-            Drift::Faster => saw("session-expires-by-a-faster-clock"),
-            Drift::Slower => saw("session-expires-by-a-slower-clock"),
-        }
-        if self.world.profile.on_wire {
-            return self.world.expire_on_wire(number);
-        }
-        let mut state = self.world.state();
-        let notices = state.random.one_in(2);
-        state.clients[number].lose_what_waits();
-        let client = &state.clients[number];
-        let simulated = Arc::clone(&client.simulated);
-        let link = &client.link;
-        let over = link.over;
-        let in_contact = link.connected && !link.partitioned && !link.deposed && !over;
-        if in_contact {
-            state.cut_stream(number);
-            let client = &mut state.clients[number];
-            client.lose_the_rest();
-            client.link.connected = false;
-            client.link.over = notices;
-        }
-        drop(state);
-        match (over, in_contact) {
-            (true, _) => self.world.zookeeper.expire_session(simulated.session_id()),
-            (false, true) if notices => simulated.expire(),
-            (false, true) => {
-                // The connection is lost first. The client learns of the expiry when it reconnects.
-                simulated.disconnect();
-                simulated.expire();
-            }
-            (false, false) => simulated.expire_silently(),
-        }
     }
 
     fn pass_time(&mut self) {
@@ -509,9 +405,6 @@ impl<'a> Scheduler<'a> {
             Step::Work(client)
             | Step::Start(client)
             | Step::CallBack(client)
-            | Step::Notify(client)
-            | Step::Ping(client)
-            | Step::AnswerPing(client)
             | Step::Fire(client)
             | Step::Expire(client)
             | Step::EndStall(client)
@@ -530,15 +423,5 @@ impl<'a> Scheduler<'a> {
             }
             None => false,
         }
-    }
-}
-
-pub(super) fn describe(event: &crate::client::port::ClientEvent) -> String {
-    match event {
-        crate::client::port::ClientEvent::NodeChanged { path, is_deleted } => {
-            let what = if *is_deleted { "the deletion" } else { "a change" };
-            format!("{what} of {}", super::world::short(path))
-        }
-        event => format!("{event:?}"),
     }
 }

@@ -10,7 +10,7 @@ use super::guards::User;
 use super::scheduler::DIRS;
 use super::seen::saw;
 use super::world::{World, short};
-use crate::client::{Op, Transacted};
+use crate::client::{Op, Reply, Transacted};
 use crate::error::ZkResult;
 use crate::{ErrorReason, LockError, LockGuard};
 
@@ -68,15 +68,15 @@ impl World {
     pub(super) fn transact(
         &self,
         operations: &[Op],
-        execute: impl FnOnce() -> ZkResult<Transacted>,
-    ) -> ZkResult<Transacted> {
+        execute: impl FnOnce() -> ZkResult<Reply>,
+    ) -> ZkResult<Reply> {
         let owner = operations.iter().find_map(|operation| match operation {
             Op::SetData { data, .. } => Some((data, self.state().commits.begun.get(data).cloned()?)),
             _ => None,
         });
         let is_replaced = owner.as_ref().is_some_and(|(_, znode)| !self.zookeeper.exists(znode));
         let outcome = execute();
-        if let (Some((data, znode)), Ok(Transacted::Committed(_))) = (owner, &outcome) {
+        if let (Some((data, znode)), Ok(Reply::Multi(Transacted::Committed(_)))) = (owner, &outcome) {
             self.state().commits.effective.insert(data.clone());
             if is_replaced {
                 self.fail(format!("an owner committed after it was replaced: {}", short(&znode)));

@@ -23,8 +23,7 @@ const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];
 /// How long a client may rely on a watch alone, in addition to session timeouts.
 const ROUTINE: Duration = Duration::from_secs(30);
 
-/// The number of additional session timeouts. The client may want its connection idle, and a proof of life and other
-/// work take time.
+/// The number of additional session timeouts. A proof of life and other work take time.
 const TIMEOUTS: u32 = 3;
 
 /// A request whose turn has come.
@@ -91,8 +90,7 @@ impl World {
     /// Records which turns have come and which are over. Returns whether anything has changed in the tree
     /// since the last time.
     pub(super) fn note_turns(&self) -> bool {
-        let zxid = self.zookeeper.last_zxid();
-        let as_of = Some((zxid, self.state().tentative.len()));
+        let as_of = Some(self.version_of_the_tree());
         if std::mem::replace(&mut self.state().turns_as_of, as_of) == as_of {
             return false;
         }
@@ -114,6 +112,11 @@ impl World {
         let mut state = self.state();
         (state.turns, state.register_versions) = (present, versions);
         true
+    }
+
+    /// Returns the last write and the number of tentative znodes.
+    pub(super) fn version_of_the_tree(&self) -> (i64, usize) {
+        (self.zookeeper.last_zxid(), self.state().tentative.len())
     }
 
     /// A former owner may write in the same step, and the new owner need not see that write. So the version before this
@@ -166,22 +169,15 @@ impl ClientState {
     fn undisturbed_connection(&mut self, now: Moment) -> Option<(u64, u64)> {
         let is_disturbed = self.paused_until > now
             || self.denied_until > now
-            || self.calls_to_fail > 0
-            || self.calls_to_panic > 0
+            || self.writes_to_fail > 0
             || self.link.partitioned
             || self.link.stall.is_some()
             || self.link.slow_until > now;
         if is_disturbed {
             return None;
         }
-        let connection = match self.endpoint() {
-            Some(endpoint) => wire::faults::undisturbed_connection(endpoint),
-            None => {
-                let link = &self.link;
-                (link.connected && !link.deposed && !link.over).then_some(link.connection)
-            }
-        };
-        connection.map(|connection| (connection, self.long_delays))
+        let connection = wire::faults::undisturbed_connection(self.endpoint()?)?;
+        Some((connection, self.long_delays))
     }
 }
 

@@ -17,7 +17,7 @@ use super::futures::Signal;
 use super::guards::Call;
 use super::holds::Hold;
 use super::jobs::{JobRecord, KEYS};
-use super::link::{Arrival, Link};
+use super::link::Link;
 use super::locks::LockRecord;
 use super::profile::{APPLICATION, Profile};
 use super::random::Random;
@@ -25,8 +25,8 @@ use super::runtime::{SimulatedRuntime, Timer};
 use super::transactions::Commits;
 use super::turns::Turn;
 use super::wire::{Ensemble, Wired};
-use crate::client::{ClientEvent, EventSink};
-use crate::fake::{SimulatedClient, SimulatedZooKeeper};
+use crate::client::EventSink;
+use crate::fake::SimulatedZooKeeper;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::Core;
 use crate::time::{Job, Moment, Priority};
@@ -44,6 +44,8 @@ pub(super) struct World {
     verbose: bool,
     /// Whether users and faults may still act.
     in_trouble: AtomicBool,
+    /// Whether the last step has only moved bytes, and perhaps changed the tree.
+    is_of_the_network: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -85,9 +87,6 @@ pub(super) struct State {
     pub(super) exhausted: BTreeSet<String>,
     /// The requests of each directory with numbers from the end of the counter.
     pub(super) in_doubt: BTreeMap<String, BTreeSet<String>>,
-    /// The number of the last message from a server. Messages are numbered in the order in which they
-    /// happened there.
-    pub(super) last_stamp: u64,
     /// What blocking locks and candidates hold now, and how many holds there have been in total.
     pub(super) holds: BTreeMap<usize, Hold>,
     pub(super) holds_so_far: usize,
@@ -109,18 +108,20 @@ pub(super) struct State {
     pub(super) records_so_far: usize,
     /// How often the clock has jumped so far.
     pub(super) clock_jumps: u64,
-    /// The servers of the clients on the wire.
+    /// The servers.
     pub(super) ensemble: Ensemble,
     pub(super) failure: Option<String>,
-    trace: VecDeque<String>,
+    /// The last steps, with their times.
+    trace: VecDeque<(Moment, String)>,
 }
 
 /// One process with its session.
 pub(super) struct ClientState {
     /// The number of the process's first client. Further clients have taken the place of lost ones.
     pub(super) process: usize,
-    /// The simulated client. For a client on the wire it only holds the session.
-    pub(super) simulated: Arc<SimulatedClient>,
+    /// Its session; 0 until a server opens it.
+    pub(super) session_id: i64,
+    /// Its connection; `None` before it begins to connect.
     pub(super) wire: Option<Wired>,
     /// What its current server grants.
     pub(super) session_timeout: Duration,
@@ -147,16 +148,9 @@ pub(super) struct ClientState {
     pub(super) most_workers: usize,
 
     pub(super) sink: Option<EventSink>,
-    pub(super) events: VecDeque<(Arrival, ClientEvent)>,
-    /// Replies in transit, keyed by the number of the call.
-    pub(super) replies: BTreeMap<u64, Arrival>,
     pub(super) link: Link,
-    /// How many listings have been made whose replies have not arrived.
-    pub(super) listings: u32,
     /// When it began to own something, as far as the checks have noted that.
     pub(super) owns_since: Option<Moment>,
-    /// Whether its connection needs to be idle, because the client library pings only then.
-    pub(super) wants_idle: bool,
     /// The moment until which the process is suspended.
     pub(super) paused_until: Moment,
     /// How often the process was suspended.
@@ -164,10 +158,8 @@ pub(super) struct ClientState {
     /// How often a good part of its session timeout passed while it had something to do or an answer was on
     /// its way.
     pub(super) long_delays: u64,
-    /// How many of the next calls fail without any other cause.
-    pub(super) calls_to_fail: u32,
-    /// In how many of the next calls the client panics.
-    pub(super) calls_to_panic: u32,
+    /// How many of its next writes cost it the connection, before or after their effect.
+    pub(super) writes_to_fail: u32,
     /// The moment until which the server refuses the client's reads and deletions.
     pub(super) denied_until: Moment,
 }
@@ -180,8 +172,8 @@ impl State {
 
     /// Returns the sessions of a process, one after the other.
     pub(super) fn sessions_of(&self, process: usize) -> Vec<i64> {
-        let of_process = self.clients.iter().filter(|client| client.process == process);
-        of_process.map(|client| client.simulated.session_id()).collect()
+        let is_its_own = |client: &&ClientState| client.process == process && client.session_id != 0;
+        self.clients.iter().filter(is_its_own).map(|client| client.session_id).collect()
     }
 
     /// Returns how often a client was suspended or the clock has jumped, and whether it is suspended now. If
@@ -218,7 +210,6 @@ impl World {
             other_requests_so_far: 0,
             exhausted: BTreeSet::new(),
             in_doubt: BTreeMap::new(),
-            last_stamp: 0,
             holds: BTreeMap::new(),
             holds_so_far: 0,
             acquisitions: 0,
@@ -241,6 +232,7 @@ impl World {
             profile,
             verbose,
             in_trouble: AtomicBool::new(true),
+            is_of_the_network: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
@@ -255,9 +247,18 @@ impl World {
 
     pub(super) fn set_now(&self, now: Moment) {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
-        if self.profile.on_wire {
-            self.state().note_wire_time(now);
-        }
+        self.begin_step(false);
+        self.state().note_wire_time(now);
+    }
+
+    pub(super) fn begin_step(&self, is_of_the_network: bool) {
+        self.is_of_the_network.store(is_of_the_network, Ordering::Relaxed);
+    }
+
+    /// Returns whether nothing that the checks look at can have changed since they were last made.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.is_of_the_network.load(Ordering::Relaxed)
+            && self.state().turns_as_of == Some(self.version_of_the_tree())
     }
 
     pub(super) fn in_trouble(&self) -> bool {
@@ -270,10 +271,13 @@ impl World {
 
     /// Writes a line to the trace.
     pub(super) fn note(&self, text: impl AsRef<str>) {
-        let who = role().map_or_else(String::new, |role| format!("{}: ", role.name));
-        let line = format!("{:>10.3} s  {who}{}", self.now().as_nanos() as f64 / 1e9 - 1000.0, text.as_ref());
+        let line = match role() {
+            Some(role) => format!("{}: {}", role.name, text.as_ref()),
+            None => text.as_ref().to_owned(),
+        };
+        let line = (self.now(), line);
         if self.verbose {
-            eprintln!("{line}");
+            eprintln!("{}", line_of_trace(&line));
         }
         let mut state = self.state();
         if state.trace.len() == TRACED {
@@ -298,13 +302,17 @@ impl World {
     }
 
     pub(super) fn trace(&self) -> Vec<String> {
-        self.state().trace.iter().cloned().collect()
+        self.state().trace.iter().map(line_of_trace).collect()
     }
 
     /// Returns a lock if the application still holds it.
     pub(super) fn lock(&self, lock: usize) -> Option<Arc<WriteLock>> {
         self.state().locks[lock].held_by_application.clone()
     }
+}
+
+fn line_of_trace((at, text): &(Moment, String)) -> String {
+    format!("{:>10.3} s  {text}", at.as_nanos() as f64 / 1e9 - 1000.0)
 }
 
 /// Shortens a path or a name for the trace.

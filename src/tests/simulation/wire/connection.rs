@@ -15,6 +15,7 @@ use crate::client::{
 };
 use crate::error::ZkError;
 use crate::tests::simulation::baton::{Wait, pause, role};
+use crate::tests::simulation::locks::IDENTITY;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::DEFAULT_MAX_FRAME;
 use zookeeper_connection::exchange::{Continuation, Exchange, exchange};
@@ -43,7 +44,7 @@ impl SimulatedConnection {
             let requested = state.clients[number].session_timeout;
             let authenticates = state.random.one_in(3);
             let tickets = (world.profile.sasl && !state.random.one_in(3)).then_some(Tickets::AtHand);
-            let credential = Credential { scheme: "digest".to_owned(), auth: b"user:password".to_vec() };
+            let credential = Credential { scheme: IDENTITY.0.to_owned(), auth: IDENTITY.1.into() };
             let config = Config {
                 session_timeout: requested,
                 credentials: if authenticates { vec![credential] } else { Vec::new() },

@@ -188,7 +188,7 @@ impl Endpoint {
     fn leave_transport(&mut self) {
         self.link_number += 1;
         if let Some(mut transport) = self.transport.take() {
-            transport.is_late = true;
+            transport.left_at = Some(self.last_step);
             if !transport.is_swallowed && !transport.swallows_up && !transport.up.is_empty() {
                 self.late.push(transport);
             }

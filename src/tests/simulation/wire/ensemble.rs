@@ -58,7 +58,7 @@ impl Mode {
             Mode::Garbled => "server-garbled",
             Mode::Lagging => "server-lags",
             Mode::Deposed => "server-deposed",
-            Mode::CutFromLeader => "wire-server-link-stalls",
+            Mode::CutFromLeader => "server-link-stalls",
             Mode::PingsOnly => "server-answers-pings-only",
             Mode::Demanding => "server-demands-authentication",
             Mode::Refusing => "server-refuses-sasl",

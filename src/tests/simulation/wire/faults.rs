@@ -41,6 +41,8 @@ enum Fault {
     Break(Mode),
     Recover,
     ChangeTickets,
+    /// Some of the client's next writes cost it the connection.
+    FailWrites,
 }
 
 /// Injects a fault into a client's connection or a server.
@@ -60,7 +62,7 @@ pub(in crate::tests::simulation) fn inject(world: &World) {
     match fault {
         Fault::Cut => cut(world, client),
         Fault::HalfClose => half_close(world, client),
-        Fault::Swallow => swallow(world, client, "wire-connection-swallowed", |it| it.is_swallowed = true),
+        Fault::Swallow => swallow(world, client, "connection-swallowed", |it| it.is_swallowed = true),
         Fault::SwallowUp => swallow(world, client, "only-requests-swallowed", |it| it.swallows_up = true),
         Fault::SwallowDown => swallow(world, client, "only-replies-swallowed", |it| it.swallows_down = true),
         Fault::ChangeServers => change_servers(world, client),
@@ -73,6 +75,11 @@ pub(in crate::tests::simulation) fn inject(world: &World) {
         Fault::ChangeLeader => crate::tests::simulation::faults::change_leader_at_any_time(world),
         Fault::Break(mode) => break_server(world, server, mode),
         Fault::Recover => recover(world, server),
+        Fault::FailWrites => {
+            let mut state = world.state();
+            let writes = state.random.of(&[1, 2, 12]);
+            state.clients[client].writes_to_fail += writes;
+        }
         Fault::ChangeTickets => {
             let tickets = world.state().random.of(&[Tickets::AtHand, Tickets::Awaited, Tickets::Missing]);
             set_tickets(world, client, tickets);
@@ -108,6 +115,7 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
         possible.extend([Fault::Break(Mode::Deposed), Fault::Break(Mode::Deposed), Fault::Cut]);
     }
     if faults.failing_calls {
+        possible.extend([Fault::FailWrites; 3]);
         possible.extend([Fault::Garbage, Fault::Break(Mode::Garbled), Fault::Break(Mode::ReadOnly)]);
         possible.push(Fault::Break(Mode::Demanding));
         possible.extend([Fault::Break(Mode::Lagging), Fault::Break(Mode::Lagging), Fault::Cut]);
@@ -122,10 +130,10 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
 }
 
 /// Breaks a client's connection.
-fn cut(world: &World, client: usize) {
+pub(in crate::tests::simulation) fn cut(world: &World, client: usize) {
     change_transport(world, client, "is disconnected", |transport, random| {
         transport.cut(random);
-        saw("wire-connection-reset");
+        saw("connection-reset");
     });
 }
 
@@ -189,7 +197,7 @@ fn swallow(world: &World, number: usize, what: &'static str, begin: impl FnOnce(
 /// Holds back everything that both sides send.
 pub(in crate::tests::simulation) fn partition(world: &World, number: usize) {
     world.state().clients[number].link.partitioned = true;
-    saw("wire-partition");
+    saw("partition");
     world.note(format!("client {number} is cut off"));
 }
 
@@ -203,7 +211,7 @@ pub(in crate::tests::simulation) fn end_partition(world: &World, number: usize) 
     }
     disturb(client, now);
     drop(state);
-    saw("wire-partition-ends");
+    saw("partition-ends");
     world.note(format!("client {number} is no longer cut off"));
 }
 
@@ -216,7 +224,7 @@ fn slow_down(world: &World, number: usize) {
     client.link.slow_until = client.link.slow_until.max(until);
     disturb(client, until);
     drop(state);
-    saw("wire-network-slow");
+    saw("network-slow");
     world.note(format!("the network of client {number} is slow"));
 }
 
@@ -414,7 +422,7 @@ fn resume_link(world: &World, server: usize) {
             state.end_stall(client);
         }
     }
-    saw("wire-server-link-stalls-then-resumes");
+    saw("server-link-stalls-then-resumes");
     deliver_held_up(world, server);
     let now = world.now();
     let mut state = world.state();
@@ -437,7 +445,7 @@ fn die_after_stall(world: &World, server: usize) {
         world.deliver_commit(commit);
     }
     owners.iter().for_each(|client| receive_all(world, *client, server));
-    saw("wire-server-link-stalls-then-server-dies");
+    saw("server-link-stalls-then-server-dies");
     break_server(world, server, Mode::Down);
     for client in owners {
         // Its calls begin anew with the replies that were held up.
@@ -497,14 +505,27 @@ pub(super) fn perhaps_lose_server(world: &World, server: usize, is_proof: bool) 
     let one_in = if is_proof { 4 } else { 16 };
     if is_possible && !world.state().is_opening() && world.state().random.one_in(one_in) {
         break_server(world, server, Mode::Down);
-        saw("wire-server-crashes-after-its-reply");
+        saw("server-crashes-after-its-reply");
+    }
+}
+
+/// Sometimes crashes a client's server after it has read what the client has sent.
+pub(super) fn perhaps_lose_server_of(world: &World, client: usize) {
+    let server = {
+        let mut state = world.state();
+        let strikes = world.profile.faults.deaths && state.random.one_in(4);
+        let endpoint = state.clients[client].endpoint().filter(|endpoint| strikes && endpoint.is_served());
+        endpoint.and_then(|endpoint| endpoint.transport.as_ref().map(|transport| transport.server))
+    };
+    if let Some(server) = server {
+        perhaps_lose_server(world, server, false);
     }
 }
 
 /// Sometimes crashes the server of a new owner, or makes another server lag behind from then on. The owner's
 /// successor may then lose its server and find the one that lags.
 pub(in crate::tests::simulation) fn perhaps_strike_at_hand_over(world: &World, client: usize) {
-    if !world.profile.on_wire || !world.profile.faults.any() {
+    if world.profile.is_calm() {
         return;
     }
     let (own, other, what) = {
@@ -527,6 +548,7 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize, held: Held) {
     let (one_in, what) = match held {
         Held::Others => (24, "request-held-back"),
         Held::Create => (3, "create-held-back"),
+        Held::Transaction => (3, "transaction-held-back"),
         Held::Record => (2, "record-held-back"),
     };
     let is_served = world.state().clients[client].endpoint().is_some_and(|endpoint| endpoint.is_served());
@@ -540,6 +562,7 @@ pub(super) fn perhaps_hold_back(world: &World, client: usize, held: Held) {
 pub(super) enum Held {
     Others,
     Create,
+    Transaction,
     /// The creation of a record, which must not come back.
     Record,
 }
@@ -549,6 +572,7 @@ impl Held {
         match call {
             Call::Create { path, .. } if path.starts_with(RECORDS) => Held::Record,
             Call::Create { .. } | Call::CreateAndList { .. } => Held::Create,
+            Call::Multi(_) => Held::Transaction,
             _ => Held::Others,
         }
     }
@@ -617,6 +641,7 @@ fn lose_server(world: &World, server: usize) {
         saw("proposal-lost");
     }
     state.random = random;
+    saw("server-crashes");
     for client in heard_by(&state, server) {
         match state.clients[client].link.stall.is_some() {
             true => state.die_after_stall(client),
@@ -735,7 +760,7 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String
         (server.mode, server.well_since) = (mode, None);
     }
     let uses_sasl = |client: &&ClientState| client.wire.as_ref().is_some_and(|wired| wired.tickets.is_some());
-    let locked_out = state.clients.iter().filter(uses_sasl).map(|client| client.simulated.session_id());
+    let locked_out = state.clients.iter().filter(uses_sasl).map(|client| client.session_id);
     let locked_out: Vec<i64> = locked_out.collect();
     drop(state);
     let ephemerals = world.zookeeper.ephemerals().into_iter();

@@ -1,4 +1,6 @@
 //! The leader of the ensemble, which commits the writes that the servers propose, in order.
+//!
+//! What has been committed is recorded for the [checks](super::super::checks).
 
 use std::sync::Arc;
 
@@ -6,9 +8,12 @@ use super::endpoint::Endpoint;
 use super::ensemble::{Commit, Mode};
 use super::faults;
 use super::server::Front;
-use crate::client::{Call, KEEP_ALIVE_PATH, Reply};
+use crate::client::{Call, CreateMode, KEEP_ALIVE_PATH, Op, Reply, Transacted};
 use crate::error::{ZkError, ZkResult};
 use crate::fake::ServedConnection;
+use crate::recipe::session_tag::SessionTag;
+use crate::recipe::znode_name::generated_sequence;
+use crate::tests::simulation::checks::has_number_in_doubt;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{World, short};
 use zookeeper_connection::codec::OpCode;
@@ -54,7 +59,7 @@ impl World {
         let keeps_alive = proposal.call.path() == Some(KEEP_ALIVE_PATH);
         let commit = Commit { client, number, xid, result };
         if self.state().ensemble.servers[server].mode == Mode::CutFromLeader {
-            saw("wire-commit-held-up-by-a-stall");
+            saw("commit-held-up-by-a-stall");
             return self.state().ensemble.servers[server].held_up.push_back(commit);
         }
         self.deliver_commit(commit);
@@ -82,10 +87,22 @@ impl World {
             endpoint.transport.as_ref().is_none_or(|transport| transport.peer.number != *number)
         });
         let is_denied = self.now() < self.state().clients[*client].denied_until;
+        let is_denied = |path: &str| is_denied && self.zookeeper.exists(path);
         let result = match call {
-            Call::Delete { path, .. } if is_denied && self.zookeeper.exists(path) => {
-                saw("wire-permission-denied");
+            Call::Delete { path, .. } if is_denied(path) => {
+                saw("permission-denied");
                 Err(ZkError::NoAuth)
+            }
+            Call::Multi(operations) => {
+                saw(if is_late == Some(true) { "transaction-executed-late" } else { "transaction-executed" });
+                let needs_permission = |operation: &Op| matches!(operation, Op::Check { path, .. } | Op::Delete { path, .. } if is_denied(path));
+                match operations.iter().position(needs_permission) {
+                    Some(position) => {
+                        saw("transaction-denied");
+                        Ok(Reply::Multi(Transacted::Failed { position, error: ZkError::NoAuth }))
+                    }
+                    None => self.transact(operations, || connection.write(call)),
+                }
             }
             Call::Delete { path, .. } => {
                 let owner = self.zookeeper.stat(path).map_or(0, |stat| stat.ephemeral_owner);
@@ -111,11 +128,44 @@ impl World {
         note_result(self, *client, call, &result);
         result
     }
+
+    /// Records that a client has created a znode.
+    fn record_creation(&self, path: &str, data: &[u8], mode: CreateMode) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or_default();
+        if has_number_in_doubt(name) {
+            // The other request may leave in the same step.
+            self.record_end_of_counter(dir, &self.zookeeper.children(dir));
+        }
+        let mut state = self.state();
+        if SessionTag::read(name).is_some() && !state.paths.insert(path.to_owned()) {
+            drop(state);
+            return self.fail(format!("{path} is created for a second time"));
+        }
+        *state.created.entry(data.to_vec()).or_default() += 1;
+        // A downgrade chooses the name of its znode itself, and may not be completed.
+        if mode == CreateMode::Ephemeral && generated_sequence(path).is_some() {
+            state.tentative.insert(path.to_owned());
+        }
+    }
+
+    /// Records that a client has deleted a znode that belonged to the session `owner`.
+    fn record_deletion(&self, client: usize, path: &str, owner: i64) {
+        let state = self.state();
+        let is_revoked = state.revoked.contains(path);
+        let is_of_another = owner != state.clients[client].session_id;
+        drop(state);
+        if is_revoked || (is_of_another && generated_sequence(path).is_some()) {
+            self.record_deletion_by_another(path, owner);
+        }
+    }
 }
 
 /// Writes what a server has done to the trace.
 pub(super) fn note_result(world: &World, client: usize, call: &Call, result: &ZkResult<Reply>) {
-    let path = call.path().unwrap_or_default();
+    let path = match call {
+        Call::Multi(operations) => operations.last().map_or("", Op::path),
+        call => call.path().unwrap_or_default(),
+    };
     let outcome = match result {
         Ok(Reply::Created { path, .. }) => short(path),
         Ok(Reply::Children(names)) => {
@@ -123,6 +173,7 @@ pub(super) fn note_result(world: &World, client: usize, call: &Call, result: &Zk
             format!("[{}]", names.join(" "))
         }
         Ok(Reply::Found(None)) => "none".to_owned(),
+        Ok(Reply::Multi(Transacted::Failed { position, error })) => format!("{error:?} at {position}"),
         Ok(_) => "ok".to_owned(),
         Err(error) => format!("{error:?}"),
     };

@@ -54,7 +54,7 @@ use self::sasl::Tickets;
 use self::server::Front;
 pub(super) use self::session::Wired;
 use super::seen::saw;
-use super::world::{ClientState, State, World};
+use super::world::{ClientState, State, World, short};
 use crate::client::ClientEvent;
 use crate::time::Moment;
 use zookeeper_connection::machine::{Action, Event};
@@ -87,6 +87,13 @@ pub(super) enum Step {
     SendLate(usize),
     /// The leader commits the next proposal, which comes from this client.
     Commit,
+}
+
+impl Step {
+    /// Returns whether the step only moves bytes: it runs no code of the library above its connection.
+    pub(super) fn is_of_the_network(self) -> bool {
+        self != Step::Act
+    }
 }
 
 impl State {
@@ -152,15 +159,13 @@ impl State {
 
     /// Returns whether this client must take a step before time may pass.
     pub(super) fn is_wire_overdue(&self, number: usize, now: Moment) -> bool {
-        self.step_limit(number, now).is_some_and(|limit| limit <= now)
+        self.step_limit(number).is_some_and(|limit| limit <= now) && !self.wire_steps(number, now).is_empty()
     }
 
-    fn step_limit(&self, number: usize, now: Moment) -> Option<Moment> {
+    /// Returns when the client must take a step if it can take any.
+    fn step_limit(&self, number: usize) -> Option<Moment> {
         let client = &self.clients[number];
         let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
-        if self.wire_steps(number, now).is_empty() {
-            return None;
-        }
         Some(endpoint.last_step.after(client.session_timeout / STEP_DIVISOR))
     }
 
@@ -177,18 +182,19 @@ impl State {
         let proposed = self.ensemble.proposals.iter().filter(|proposal| proposal.client == number);
         let link = |server: usize| self.ensemble.servers[server].transmits_until.filter(|at| *at > now);
         let proposes = proposed.filter_map(|proposal| link(proposal.server)).min();
-        let limit = self.step_limit(number, now);
+        let limit = self.step_limit(number).filter(|_| !self.wire_steps(number, now).is_empty());
         [deadline, limit, trickle, transmits, receives, proposes].into_iter().flatten().min()
     }
 
     /// Records that time has passed up to `now`.
     pub(super) fn note_wire_time(&mut self, now: Moment) {
         for number in 0..self.clients.len() {
-            if self.clients[number].wire.is_some() && self.wire_steps(number, now).is_empty() {
-                if let Some(endpoint) = self.clients[number].endpoint() {
-                    endpoint.last_step = now;
-                }
+            let is_idle = self.wire_steps(number, now).is_empty();
+            let Some(endpoint) = self.clients[number].endpoint() else { continue };
+            if is_idle {
+                endpoint.last_step = now;
             }
+            endpoint.late.retain(|transport| transport.may_arrive(now));
         }
     }
 }
@@ -198,13 +204,12 @@ impl ClientState {
         self.wire.as_mut()?.endpoint.as_deref_mut()
     }
 
-    /// Returns the wire state of a client on the wire.
     pub(super) fn wired(&self) -> &Wired {
-        self.wire.as_ref().expect("a client on the wire")
+        self.wire.as_ref().expect("a client that has begun to connect")
     }
 
     pub(super) fn wired_mut(&mut self) -> &mut Wired {
-        self.wire.as_mut().expect("a client on the wire")
+        self.wire.as_mut().expect("a client that has begun to connect")
     }
 }
 
@@ -241,6 +246,7 @@ impl World {
         match step {
             Step::Commit => self.commit_next(),
             Step::Open => faults::perhaps_hold_back_connect(self, number),
+            Step::Send => faults::perhaps_lose_server_of(self, number),
             _ => {}
         }
         self.check_losses(number);
@@ -410,7 +416,7 @@ impl World {
 
     fn report_on_wire(&self, number: usize, event: ClientEvent) -> Work {
         let sink = self.state().clients[number].sink.clone();
-        self.note(format!("client {number} gets {}", super::scheduler::describe(&event)));
+        self.note(format!("client {number} gets {}", describe(&event)));
         match sink {
             Some(sink) => Work::Report(sink, event),
             None => Work::Nothing,
@@ -425,6 +431,16 @@ impl World {
         }
         endpoint.granted = granted;
         self.report_on_wire(number, ClientEvent::ReportDelay(granted.report_delay))
+    }
+}
+
+fn describe(event: &ClientEvent) -> String {
+    match event {
+        ClientEvent::NodeChanged { path, is_deleted } => {
+            let what = if *is_deleted { "the deletion" } else { "a change" };
+            format!("{what} of {}", short(path))
+        }
+        event => format!("{event:?}"),
     }
 }
 

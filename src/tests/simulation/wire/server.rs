@@ -196,7 +196,7 @@ impl Front<'_> {
             Err(error) => return self.fail(&format!("sends a malformed connect request: {error}")),
         };
         let known = (self.ledger.session, self.ledger.seen_zxid);
-        if !self.transport.is_late && (request.session_id, request.last_zxid) != known {
+        if !self.transport.is_late() && (request.session_id, request.last_zxid) != known {
             let sent = (request.session_id, request.last_zxid);
             self.fail(&format!("asks for the session and transaction {sent:?} instead of {known:?}"));
         }
@@ -231,7 +231,7 @@ impl Front<'_> {
     fn open_session(&mut self, asked: Duration) {
         // The client has left this connection. Nobody would use the session, and a server would end it
         // unused.
-        if self.transport.is_late {
+        if self.transport.is_late() {
             saw("connect-request-read-late");
             return self.close();
         }
@@ -245,7 +245,7 @@ impl Front<'_> {
             // The server may not have learned of the session's beginning or its end.
             return match view.is_some_and(|view| view.has_session(session)) && *sent == password(session) {
                 true => {
-                    saw("wire-resumed-by-deposed-server");
+                    saw("resumed-by-deposed-server");
                     self.accept(session)
                 }
                 false => self.close(),
@@ -258,11 +258,27 @@ impl Front<'_> {
             self.send(&frame, None);
             return self.close();
         }
-        if self.transport.is_late {
+        if self.transport.is_late() {
             saw("session-renewed-late");
         }
         self.world.take_up_session(self.client, self.transport, asked);
         self.accept(session);
+        self.perhaps_leave_unserved();
+    }
+
+    /// Sometimes ends a connection that has just taken up its session. It has lasted just long enough for the client to
+    /// learn the grant.
+    fn perhaps_leave_unserved(&mut self) {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let is_possible =
+            self.world.in_trouble() && self.world.profile.faults.regrants && !self.transport.is_late();
+        if is_possible && state.random.one_in(6) {
+            state.clients[self.client].wired_mut().hinder(now);
+            drop(state);
+            saw("resumed-but-not-served");
+            self.close();
+        }
     }
 
     fn accept(&mut self, session: i64) {
@@ -335,7 +351,7 @@ impl Front<'_> {
                 self.check_beginning();
                 self.touch();
                 match call {
-                    Call::Create { .. } | Call::Delete { .. } | Call::SetData { .. } => {
+                    Call::Create { .. } | Call::Delete { .. } | Call::SetData { .. } | Call::Multi(_) => {
                         self.propose(connection, xid, call);
                     }
                     read => self.read(connection, xid, &read),
@@ -451,7 +467,7 @@ impl Front<'_> {
         } else if peer.at_greeting.as_ref().is_some_and(|known| known.zxid != since) {
             self.fail(&format!("asks for the events since {since}"));
         }
-        for fired in connection.set_watches(since, lists, self.view().as_deref()) {
+        for fired in connection.set_watches(self.known_since(since), lists, self.view().as_deref()) {
             self.send_event(fired, -1);
         }
         // Servers may reply with another number.
@@ -463,6 +479,19 @@ impl Front<'_> {
         self.reply(xid, Ok(Reply::Done), None);
     }
 
+    /// Returns the transaction from which on a server reports what a client may have missed. A server may report changes
+    /// of which the client knows.
+    fn known_since(&self, since: i64) -> i64 {
+        let is_possible = self.world.in_trouble() && self.world.profile.faults.deposed;
+        match is_possible && self.world.state().random.one_in(4) {
+            true => {
+                saw("watch-fires-on-known-change");
+                0
+            }
+            false => since,
+        }
+    }
+
     fn read(&mut self, connection: &ServedConnection, xid: i32, call: &Call) {
         let is_denied = self.is_denied(call.path());
         if self.view().is_some() {
@@ -470,11 +499,14 @@ impl Front<'_> {
         }
         let result = match is_denied {
             true => {
-                saw("wire-permission-denied");
+                saw("permission-denied");
                 Err(ZkError::NoAuth)
             }
             false => connection.read(call, self.view().as_deref()),
         };
+        if !is_denied && result == Err(ZkError::NoAuth) {
+            saw("znode-unreadable");
+        }
         let watch = watch_of(call, &result, is_denied);
         note_result(self.world, self.client, call, &result);
         self.reply(xid, result, Some(watch));
@@ -483,12 +515,16 @@ impl Front<'_> {
     fn propose(&mut self, connection: &Arc<ServedConnection>, xid: i32, call: Call) {
         self.transport.peer.is_waiting = true;
         if self.mode() == Mode::Deposed {
-            return saw("wire-write-to-deposed-server");
+            return saw("write-to-deposed-server");
         }
         if let Some(error) = self.declines(&call) {
             self.transport.peer.is_waiting = false;
             note_result(self.world, self.client, &call, &Err(error));
             return self.decline(xid, error);
+        }
+        if self.fails_by_itself() {
+            saw("call-fails-before-its-effect");
+            return self.close();
         }
         // The leader accepts nothing more for a session that was closed.
         if !self.world.zookeeper.sessions().contains(&self.transport.peer.session) {
@@ -508,7 +544,7 @@ impl Front<'_> {
             }
             return self.close();
         }
-        if self.transport.is_late {
+        if self.transport.is_late() {
             saw("write-read-late");
         }
         state.ensemble.proposals.push_back(Proposal {
@@ -551,9 +587,26 @@ impl Front<'_> {
             let now = self.world.now();
             self.world.state().ensemble.servers[self.transport.server].recover(now);
         }
+        if self.fails_by_itself() {
+            saw("call-fails-after-its-effect");
+            return self.close();
+        }
         self.transport.peer.is_waiting = false;
         self.reply(xid, result, Some(None));
         self.process();
+    }
+
+    /// Decides whether a write costs the client its connection.
+    fn fails_by_itself(&self) -> bool {
+        let now = self.world.now();
+        let mut state = self.world.state();
+        let fails = state.clients[self.client].writes_to_fail > 0 && state.random.one_in(2);
+        if fails {
+            let client = &mut state.clients[self.client];
+            client.writes_to_fail -= 1;
+            client.wired_mut().disturb_attempt(self.transport.peer.number, now);
+        }
+        fails
     }
 
     /// Records that the server has heard from the session.

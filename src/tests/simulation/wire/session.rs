@@ -1,4 +1,4 @@
-//! [`Wired`]: a client on the wire, and what the ensemble knows of its session.
+//! [`Wired`]: a client's connection, and what the ensemble knows of its session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,6 +12,7 @@ use super::stream::Transport;
 use crate::client::Reply;
 use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
+use crate::tests::simulation::link::Drift;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
@@ -25,7 +26,6 @@ pub(in crate::tests::simulation) struct Wired {
     pub(super) tickets: Option<Tickets>,
     /// Whether the client presents credentials.
     pub(super) authenticates: bool,
-    was_opened: bool,
     /// The connection that has the session. `None` before the session is opened, and after it has expired.
     pub(super) owner: Option<i64>,
     /// When that connection got the session.
@@ -96,7 +96,6 @@ impl Wired {
             endpoint: Some(Box::new(endpoint)),
             tickets,
             authenticates,
-            was_opened: false,
             owner: None,
             owned_since: now,
             owned_by: 0,
@@ -152,31 +151,17 @@ impl Wired {
 impl World {
     /// Opens the session of a client. Ends an earlier session of which the client has not learned.
     pub(super) fn open_session(&self, number: usize, transport: &Transport, asked: Duration) -> i64 {
-        let now = self.now();
-        {
+        let (former, timeout) = {
             let mut state = self.state();
             self.grant(&mut state, number, asked);
             let client = &mut state.clients[number];
             client.created_timeout = client.session_timeout;
-        }
-        let (simulated, timeout, is_first) = {
-            let mut state = self.state();
-            let client = &mut state.clients[number];
-            let was_opened = std::mem::replace(&mut client.wired_mut().was_opened, true);
-            (Arc::clone(&client.simulated), client.session_timeout, !was_opened)
+            (client.session_id, client.session_timeout)
         };
-        let session = match is_first && self.zookeeper.sessions().contains(&simulated.session_id()) {
-            true => simulated.session_id(),
-            false => {
-                self.zookeeper.expire_session(simulated.session_id());
-                let next = self.zookeeper.connect(timeout);
-                let session = next.session_id();
-                let former = std::mem::replace(&mut self.state().clients[number].simulated, next);
-                drop(former);
-                session
-            }
-        };
-        self.own_session(number, transport, Duration::MAX, now);
+        self.zookeeper.expire_session(former);
+        let session = self.zookeeper.connect(timeout).session_id();
+        self.state().clients[number].session_id = session;
+        self.own_session(number, transport, Duration::MAX, self.now());
         session
     }
 
@@ -238,11 +223,23 @@ impl World {
     }
 
     /// Ends a session that the ensemble has not heard from.
-    pub(in crate::tests::simulation) fn expire_on_wire(&self, number: usize) {
+    pub(in crate::tests::simulation) fn expire(&self, number: usize) {
+        self.note(format!("the server ends the session of client {number}"));
+        saw("session-expires");
+        let (session, drift, is_cut_off) = {
+            let client = &self.state().clients[number];
+            (client.session_id, client.link.heard.drift, client.link.partitioned)
+        };
+        match drift {
+            Drift::None => {}
+            Drift::Faster => saw("session-expires-by-a-faster-clock"),
+            Drift::Slower => saw("session-expires-by-a-slower-clock"),
+        }
+        if is_cut_off {
+            saw("session-expires-behind-a-partition");
+        }
         self.commit_all();
         self.check_expiry(number);
-        saw("wire-session-expires");
-        let session = self.state().clients[number].simulated.session_id();
         self.zookeeper.expire_session(session);
         self.with_endpoint(number, |endpoint| {
             let transport = endpoint.transport.as_mut();
@@ -277,8 +274,7 @@ impl World {
         let lasts = client.link.heard.drift.by_the_servers(granted);
         let is_paused = client.paused_until > now;
         let is_hindered = is_stalled || is_paused || client.link.partitioned || client.link.slow_until > now;
-        // The simulation has created sessions that no server has opened yet.
-        let Some(wired) = client.wire.as_ref().filter(|wired| wired.was_opened) else { return };
+        let Some(wired) = client.wire.as_ref() else { return };
         let is_hindered = is_hindered || wired.tickets.is_some_and(|tickets| tickets != Tickets::AtHand);
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };

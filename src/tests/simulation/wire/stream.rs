@@ -1,9 +1,15 @@
 //! [`Transport`]: the two streams of bytes between a client and a server, and what has happened to them.
 
+use std::time::Duration;
+
 use super::server::Peer;
 use crate::tests::simulation::random::Random;
 use crate::tests::simulation::seen::saw;
 use crate::time::Moment;
+
+/// How long what a client has sent may arrive after the client has left the connection. The engine counts on a little
+/// more.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(100);
 
 /// The bytes in transit in one direction.
 #[derive(Debug, Default)]
@@ -62,8 +68,8 @@ pub(super) struct Transport {
     /// Whether it swallows only the stream to the server, or only the stream to the client.
     pub(super) swallows_up: bool,
     pub(super) swallows_down: bool,
-    /// Whether the client has left it.
-    pub(super) is_late: bool,
+    /// When the client left it.
+    pub(super) left_at: Option<Moment>,
     /// When the next byte from the server may arrive, if its bytes arrive slowly.
     pub(super) trickles_at: Option<Moment>,
     /// The moment until which a narrow link is transmitting to the server, and to the client.
@@ -83,7 +89,7 @@ impl Transport {
             is_swallowed: false,
             swallows_up: false,
             swallows_down: false,
-            is_late: false,
+            left_at: None,
             trickles_at: None,
             transmits_until: None,
             receives_until: None,
@@ -134,6 +140,16 @@ impl Transport {
     pub(super) fn may_receive(&self, now: Moment) -> bool {
         let waits_until = [self.trickles_at, self.receives_until];
         !self.swallows_down && waits_until.into_iter().flatten().all(|until| until <= now)
+    }
+
+    /// Returns whether the client has left it.
+    pub(super) fn is_late(&self) -> bool {
+        self.left_at.is_some()
+    }
+
+    /// Returns whether what the client has sent on it may still arrive.
+    pub(super) fn may_arrive(&self, now: Moment) -> bool {
+        self.left_at.is_none_or(|left_at| now < left_at.after(ARRIVES_WITHIN))
     }
 
     /// Returns whether any packets are lost on the way, without either side knowing.

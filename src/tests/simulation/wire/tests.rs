@@ -35,7 +35,7 @@ impl Fixture {
     fn new(seed: u64) -> Fixture {
         let mut random = Random::new(seed);
         let mut profile = Profile::draw(&mut random);
-        (profile.on_wire, profile.servers) = (true, 3);
+        profile.servers = 3;
         let world = World::new(profile, random, false);
         world.calm_down();
         let (number, connection) = open_connection(&world);
