@@ -28,6 +28,7 @@ pub struct LoopbackSasl {
 }
 
 /// See the [module](self).
+#[derive(Clone)]
 pub struct Loopback {
     shared: Arc<Shared>,
     /// Disconnects its receivers when the loopback is dropped.

@@ -170,7 +170,6 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         shut_down: false,
         at_work: 0,
         most_workers: state.random.of(&[2, 3, 16]),
-        sink: None,
         link,
         owns_since: None,
         paused_until: Moment::from_nanos(0),

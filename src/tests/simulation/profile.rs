@@ -310,9 +310,15 @@ impl Profile {
 impl Weights {
     pub(super) fn of_wire(&self, step: Step) -> u64 {
         match step {
-            Step::Act | Step::Notify | Step::Probe => self.event,
+            Step::Act | Step::Notify | Step::Resolve(_) | Step::MakeToken(_) => self.event,
             Step::Timer => self.timer,
-            Step::Open | Step::Send | Step::Receive | Step::SendLate(_) | Step::Commit => self.network,
+            Step::Open(_)
+            | Step::Send
+            | Step::Receive
+            | Step::SendLate(_)
+            | Step::SendProbe
+            | Step::ReceiveProbe
+            | Step::Commit => self.network,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::world::{ClientState, World};
 use super::{cohorts, wire};
 use crate::WriteLock;
 use crate::session::Core;
+use zookeeper_connection::machine::LinkId;
 
 /// The maximum wait without faults: enough for all attempts to join and for the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
@@ -172,7 +173,7 @@ pub(super) fn let_every_waiter_own(scheduler: &mut Scheduler<'_>) -> Verdict {
 }
 
 /// Checks that no client has left a connection without a fault.
-fn check_transports(world: &World, former: &[Option<u64>]) -> Verdict {
+fn check_transports(world: &World, former: &[Option<LinkId>]) -> Verdict {
     let present = wire::faults::transports(world);
     let left = former
         .iter()

@@ -16,6 +16,7 @@ use crate::client::Call;
 use crate::recipe::znode_name::generated_sequence;
 use crate::request::Request;
 use crate::time::Moment;
+use zookeeper_connection::machine::LinkId;
 
 /// What the owners of each directory read and write.
 const REGISTERS: [&str; 2] = ["/register/a", "/register/b"];
@@ -32,7 +33,7 @@ pub(super) struct Turn {
     /// When its turn came, or when its client was last disturbed after that.
     pub(super) since: Moment,
     /// The connection of its client at that time, and how often the client had been held up by then.
-    connection: Option<(u64, u64)>,
+    connection: Option<(LinkId, u64)>,
     /// The version of the register just before its turn came.
     register: i32,
 }
@@ -166,7 +167,7 @@ impl World {
 
 impl ClientState {
     /// Returns the number of the connection and of the delays, if nothing disturbs the client.
-    fn undisturbed_connection(&mut self, now: Moment) -> Option<(u64, u64)> {
+    fn undisturbed_connection(&mut self, now: Moment) -> Option<(LinkId, u64)> {
         let is_disturbed = self.paused_until > now
             || self.denied_until > now
             || self.writes_to_fail > 0

@@ -25,7 +25,6 @@ use super::runtime::{SimulatedRuntime, Timer};
 use super::transactions::Commits;
 use super::turns::Turn;
 use super::wire::{Ensemble, Wired};
-use crate::client::EventSink;
 use crate::fake::SimulatedZooKeeper;
 use crate::recipe::znode_name::generated_sequence;
 use crate::session::Core;
@@ -147,7 +146,6 @@ pub(super) struct ClientState {
     pub(super) at_work: usize,
     pub(super) most_workers: usize,
 
-    pub(super) sink: Option<EventSink>,
     pub(super) link: Link,
     /// When it began to own something, as far as the checks have noted that.
     pub(super) owns_since: Option<Moment>,

@@ -522,6 +522,12 @@ impl<C> Machine<C> {
         self.search.servers.addresses()
     }
 
+    /// Returns whether some server has no known address.
+    #[must_use]
+    pub fn misses_addresses(&self) -> bool {
+        self.search.servers.misses_addresses()
+    }
+
     /// Returns why the session is lost, if it is.
     #[must_use]
     pub fn loss(&self) -> Option<SessionLoss> {

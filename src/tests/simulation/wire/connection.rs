@@ -1,26 +1,21 @@
-//! [`SimulatedConnection`]: the handle of a client on the wire, the counterpart of a real
-//! [`Connection`](zookeeper_connection::Connection).
+//! [`SimulatedConnection`]: a real [`Connection`], on the network of the simulation.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::endpoint::{Contact, Endpoint};
+use super::endpoint::{Endpoint, connect_string};
 use super::faults;
 use super::sasl::Tickets;
-use super::session::{Ticketed, Wired};
+use super::session::Wired;
 use crate::LockError;
-use crate::client::{
-    Call, ClientEvent, Done, EventSink, Granted, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient,
-};
-use crate::error::ZkError;
+use crate::client::{Call, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient};
 use crate::tests::simulation::baton::{Wait, pause, role};
-use crate::tests::simulation::locks::IDENTITY;
 use crate::tests::simulation::world::{World, short};
-use zookeeper_connection::codec::DEFAULT_MAX_FRAME;
-use zookeeper_connection::exchange::{Continuation, Exchange, exchange};
-use zookeeper_connection::machine::{Config, Machine};
-use zookeeper_connection::{Chroot, Credential};
+use crate::time::Moment;
+use zookeeper_connection::loopback::LoopbackSasl;
+use zookeeper_connection::machine::ContactState;
+use zookeeper_connection::{Clock, ConnectString, Connection, ConnectionOptions, Credential};
 
 /// How much longer than the session timeout closing may take.
 const CLOSE_MARGIN: Duration = Duration::from_secs(1);
@@ -30,52 +25,32 @@ pub(in crate::tests::simulation) struct SimulatedConnection {
     pub(super) world: Arc<World>,
     pub(super) client: usize,
     requested: Duration,
+    connection: Connection,
+}
+
+/// The clock of the simulation.
+#[derive(Debug)]
+struct WorldClock(Weak<World>);
+
+impl Clock for WorldClock {
+    fn now(&self) -> Moment {
+        self.0.upgrade().map_or(Moment::from_nanos(u64::MAX), |world| world.now())
+    }
 }
 
 impl SimulatedConnection {
     /// Starts to connect. On the scheduler's thread, the connection opens immediately.
     pub(in crate::tests::simulation) fn new(world: &Arc<World>, number: usize) -> Arc<SimulatedConnection> {
-        let now = world.now();
         if role().is_none() {
             faults::have_a_well_server(world);
         }
-        let requested = {
-            let mut state = world.state();
-            let requested = state.clients[number].session_timeout;
-            let authenticates = state.random.one_in(3);
-            let tickets = (world.profile.sasl && !state.random.one_in(3)).then_some(Tickets::AtHand);
-            let credential = Credential { scheme: IDENTITY.0.to_owned(), auth: IDENTITY.1.into() };
-            let config = Config {
-                session_timeout: requested,
-                credentials: if authenticates { vec![credential] } else { Vec::new() },
-                sasl: tickets.is_some(),
-                max_frame: DEFAULT_MAX_FRAME,
-                jute_max_buffer: world.profile.jute_max_buffer,
-                barrier_paths: [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH],
-                seed: state.random.next(),
-            };
-            let servers = match role() {
-                Some(_) => state.ensemble.all_servers(),
-                None => state.ensemble.well_servers(),
-            };
-            let endpoint = Endpoint::new(
-                Machine::new(config, now),
-                servers,
-                world.profile.balances,
-                Granted::new(requested),
-                now,
-            );
-            let mut wired = Wired::new(endpoint, requested, tickets, authenticates, now);
-            // The process may be suspended already.
-            wired.disturb(state.clients[number].paused_until);
-            state.clients[number].wire = Some(wired);
-            requested
-        };
-        let connection = SimulatedConnection { world: Arc::clone(world), client: number, requested };
+        let (connection, requested) = open(world, number);
+        let connection =
+            SimulatedConnection { world: Arc::clone(world), client: number, requested, connection };
         if role().is_none() {
             world.run_wire(number);
             let servers = world.state().ensemble.all_servers();
-            connection.with_endpoint(|endpoint| endpoint.set_servers(servers));
+            connection.with_endpoint(|endpoint| endpoint.set_servers(servers, true));
         }
         Arc::new(connection)
     }
@@ -83,14 +58,16 @@ impl SimulatedConnection {
     /// Blocks until the session is open, for at most the session timeout.
     pub(in crate::tests::simulation) fn wait_for_contact(&self) -> Result<(), LockError> {
         let deadline = self.world.now().after(self.requested);
-        self.wait_for(|endpoint| endpoint.contact != Contact::Disconnected || endpoint.has_ended, deadline);
-        match self.contact() {
-            Some(Contact::Connected) => Ok(()),
+        let is_decided =
+            |endpoint: &Endpoint| endpoint.contact() != ContactState::Disconnected || endpoint.has_ended;
+        self.wait_for(is_decided, deadline);
+        match self.with_endpoint(|endpoint| endpoint.contact()) {
+            Some(ContactState::Connected) => Ok(()),
             _ => Err(LockError::no_server("the simulated servers", self.requested)),
         }
     }
 
-    fn wait_for(&self, holds: impl Fn(&Endpoint) -> bool + Send + 'static, deadline: crate::time::Moment) {
+    fn wait_for(&self, holds: impl Fn(&Endpoint) -> bool + Send + 'static, deadline: Moment) {
         let (world, client) = (Arc::clone(&self.world), self.client);
         let condition =
             move || world.state().clients[client].endpoint().is_none_or(|endpoint| holds(endpoint));
@@ -103,40 +80,69 @@ impl SimulatedConnection {
         self.world.state().clients.get_mut(self.client)?.endpoint().map(work)
     }
 
-    fn contact(&self) -> Option<Contact> {
-        self.with_endpoint(|endpoint| endpoint.contact)
-    }
-
-    /// Submits calls that leave in one write. Their continuations run in the same order. Once the session has
-    /// ended, they run here, with `SessionExpired`.
-    fn send<const N: usize>(&self, calls: [(Call, Continuation); N]) {
+    fn settle(&self) {
         let now = self.world.now();
-        let mut refused = Vec::new();
-        let mut state = self.world.state();
-        let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
-        let Some(wired) = wired else { return };
-        let mut held = faults::Held::Others;
-        for (call, continuation) in calls {
-            held = held.max(faults::Held::of(&call));
-            let what = format!("{call:?} {}", short(call.path().unwrap_or_default()));
-            let ticket = wired.begin_call(what, now);
-            let continuation = Ticketed { ticket, continuation };
-            let Some(endpoint) = &mut wired.endpoint else { continue };
-            refused.extend(endpoint.machine.submit(now, call, &Chroot::default(), continuation).err());
-            endpoint.settle();
-        }
-        drop(state);
-        faults::perhaps_hold_back(&self.world, self.client, held);
-        refused.into_iter().for_each(|refused| refused.answered(Err(ZkError::SessionExpired)));
+        self.with_endpoint(|endpoint| endpoint.settle(now));
     }
+}
+
+/// Creates a client's connection and its end of the network.
+fn open(world: &Arc<World>, number: usize) -> (Connection, Duration) {
+    let now = world.now();
+    let mut state = world.state();
+    let requested = state.clients[number].session_timeout;
+    let authenticates = state.random.one_in(3);
+    let tickets = (world.profile.sasl && !state.random.one_in(3)).then_some(Tickets::AtHand);
+    let tick = state.clients[number].link.heard.tick;
+    let mut options = ConnectionOptions::new(requested);
+    options.barrier_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
+    options.mentions_first_outage = false;
+    // If the tick is not stated, a probe finds it out.
+    match state.random.one_in(3) {
+        true => options.tick = Some(tick),
+        false => options.max_tick = Some(tick),
+    }
+    if authenticates {
+        options.credentials =
+            vec![Credential { scheme: "digest".to_owned(), auth: b"user:password".to_vec() }];
+    }
+    let sasl = LoopbackSasl { is_used: tickets.is_some(), needs_tickets: tickets.is_some() };
+    let seed = state.random.next();
+    let (servers, names) = match (role(), world.profile.balances) {
+        (_, true) => (state.ensemble.all_servers(), 1),
+        (Some(_), false) => (state.ensemble.all_servers(), state.ensemble.servers.len()),
+        (None, false) => (state.ensemble.well_servers(), state.ensemble.servers.len()),
+    };
+    // Proof: the text is made for this purpose.
+    let names = ConnectString::parse(&connect_string(names)).expect("a valid connect string");
+    let clock = Arc::new(WorldClock(Arc::downgrade(world)));
+    let (connection, loopback) = Connection::loopback(&names, &options, sasl, clock, seed);
+    let endpoint = Endpoint::new(loopback, servers, world.profile.balances, now);
+    let mut wired = Wired::new(endpoint, requested, tickets, authenticates, now);
+    // The process may be suspended already.
+    wired.disturb(state.clients[number].paused_until);
+    state.clients[number].wire = Some(wired);
+    (connection, requested)
 }
 
 impl ZooKeeperClient for SimulatedConnection {
     fn submit(&self, call: Call, done: Done) {
-        match exchange(call, done) {
-            Exchange::One(one) => self.send([one]),
-            Exchange::Two(two) => self.send(two),
-        }
+        let held = faults::Held::of(&call);
+        let what = format!("{call:?} {}", short(call.path().unwrap_or_default()));
+        let now = self.world.now();
+        let ticket = {
+            let mut state = self.world.state();
+            let wired = state.clients.get_mut(self.client).and_then(|client| client.wire.as_mut());
+            let Some(wired) = wired else { return };
+            wired.begin_call(what, now)
+        };
+        let done = Done::new(move |outcome| {
+            ticket.answered();
+            done.finish(outcome);
+        });
+        self.connection.submit(call, done);
+        self.settle();
+        faults::perhaps_hold_back(&self.world, self.client, held);
         // Opening a session waits on a real thread for the calls that it submits.
         if role().is_none() && self.is_opening() {
             self.world.run_wire(self.client);
@@ -148,7 +154,10 @@ impl ZooKeeperClient for SimulatedConnection {
     }
 
     fn remove_watches(&self, path: &str) {
-        self.with_endpoint(|endpoint| endpoint.remove_watches(path));
+        let now = self.world.now();
+        self.with_endpoint(|endpoint| {
+            endpoint.remove_watches(now, path, || self.connection.remove_watches(path));
+        });
     }
 
     fn reports_pings(&self) -> bool {
@@ -156,24 +165,18 @@ impl ZooKeeperClient for SimulatedConnection {
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        let contact = self.contact();
-        if contact == Some(Contact::Lost) {
-            sink(ClientEvent::SessionLost);
-        }
-        if let Some(client) = self.world.state().clients.get_mut(self.client) {
-            client.sink = Some(sink);
-        }
-        contact == Some(Contact::Connected)
+        self.connection.subscribe(sink)
     }
 
     fn session_timeout(&self) -> Duration {
-        self.with_endpoint(|endpoint| endpoint.granted.session_timeout).unwrap_or(self.requested)
+        self.connection.granted().session_timeout
     }
 
     fn report_delay(&self) -> Duration {
-        self.with_endpoint(|endpoint| endpoint.granted.report_delay).unwrap_or_default()
+        self.connection.granted().report_delay
     }
 
+    /// Only the session is told of a limit that leaves room for two requests: the connection would refuse every call.
     fn jute_max_buffer(&self) -> usize {
         self.world.profile.jute_max_buffer
     }
@@ -196,15 +199,8 @@ impl SimulatedConnection {
     }
 
     fn begin_to_close(&self) {
-        let now = self.world.now();
-        self.with_endpoint(|endpoint| {
-            endpoint.contact = Contact::Closed;
-            endpoint.machine.close(now);
-            endpoint.settle();
-        });
-        let sink = self.world.state().clients.get_mut(self.client).and_then(|client| client.sink.take());
-        // Dropped outside the lock, because it may be the last handle to anything.
-        drop(sink);
+        self.connection.begin_to_close();
+        self.settle();
     }
 }
 

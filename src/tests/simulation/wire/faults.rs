@@ -14,6 +14,7 @@ use crate::tests::simulation::records::RECORDS;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
 use crate::time::Moment;
+use zookeeper_connection::machine::LinkId;
 
 /// The number of proposals that a narrow link passes on to the leader in a session timeout.
 const PROPOSALS_PER_TIMEOUT: u32 = 80;
@@ -181,7 +182,7 @@ fn change_servers(world: &World, number: usize) {
     let Some(endpoint) = state.clients[number].endpoint().filter(|endpoint| !endpoint.is_balanced) else {
         return;
     };
-    endpoint.change_servers(servers.clone(), are_all);
+    endpoint.set_servers(servers.clone(), are_all);
     disturb(&mut state.clients[number], now);
     drop(state);
     saw(if are_all { "servers-change" } else { "servers-without-an-address" });
@@ -672,8 +673,13 @@ pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
 fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment) {
     let State { clients, random, .. } = state;
     for wired in clients.iter_mut().filter_map(|client| client.wire.as_mut()) {
-        let Some(Endpoint { transport, late, .. }) = wired.endpoint.as_deref_mut() else { continue };
+        let Some(endpoint) = wired.endpoint.as_deref_mut() else { continue };
+        let Endpoint { transport, attempts, late, .. } = endpoint;
         late.retain(|transport| transport.server != server);
+        for probe in attempts.iter_mut().filter(|attempt| attempt.is_open && attempt.server == server) {
+            probe.peer.close();
+            probe.end_down();
+        }
         let Some(transport) = transport.as_mut().filter(|transport| transport.server == server) else {
             continue;
         };
@@ -724,9 +730,7 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     }
     let all = state.ensemble.all_servers();
     for endpoint in state.clients.iter_mut().filter_map(|client| client.endpoint()) {
-        if endpoint.servers.len() < all.len() {
-            endpoint.set_servers(all.clone());
-        }
+        endpoint.set_servers(all.clone(), true);
     }
     for server in &mut state.ensemble.servers {
         server.transmits_until = None;
@@ -777,18 +781,18 @@ pub(in crate::tests::simulation) fn unserved(world: &World) -> Vec<usize> {
 }
 
 /// Returns the number of a client's transport if a server serves the client there.
-pub(in crate::tests::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<u64> {
-    endpoint.is_served().then(|| endpoint.link_number())
+pub(in crate::tests::simulation) fn undisturbed_connection(endpoint: &Endpoint) -> Option<LinkId> {
+    endpoint.link_number().filter(|_| endpoint.is_served())
 }
 
 /// Returns the numbers of the clients' transports. Without faults they stay the same, except for clients
 /// whose sessions are over or have moved to an earlier connection that was served late.
-pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<u64>> {
+pub(in crate::tests::simulation) fn transports(world: &World) -> Vec<Option<LinkId>> {
     let number = |client: &mut ClientState| {
         let owner = client.wire.as_ref()?.owner?;
         let endpoint = client.endpoint()?;
         let is_owner = endpoint.transport.as_ref().is_some_and(|transport| transport.peer.number == owner);
-        (is_owner && !endpoint.is_over()).then(|| endpoint.link_number())
+        endpoint.link_number().filter(|_| is_owner && !endpoint.is_over())
     };
     world.state().clients.iter_mut().map(number).collect()
 }

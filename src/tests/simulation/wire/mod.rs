@@ -47,7 +47,7 @@ use std::time::Duration;
 
 pub(super) use self::connection::SimulatedConnection;
 pub(super) use self::endpoint::Endpoint;
-use self::endpoint::{Contact, Work};
+use self::endpoint::Work;
 pub(super) use self::ensemble::Ensemble;
 use self::ensemble::Mode;
 use self::sasl::Tickets;
@@ -57,7 +57,7 @@ use super::seen::saw;
 use super::world::{ClientState, State, World, short};
 use crate::client::ClientEvent;
 use crate::time::Moment;
-use zookeeper_connection::machine::{Action, Event};
+use zookeeper_connection::machine::{Action, ContactState, LinkId};
 
 /// The session timeout divided by the time until an unimpeded step is taken.
 const STEP_DIVISOR: u32 = 200;
@@ -73,10 +73,12 @@ pub(super) enum Step {
     /// The next action of the machine.
     Act,
     Timer,
-    /// The probe finds the server's tick.
-    Probe,
-    /// An attempt to open a transport succeeds or is refused.
-    Open,
+    /// The name service answers for the server at this position.
+    Resolve(usize),
+    /// The first token for the server at this position is made, or cannot be made.
+    MakeToken(usize),
+    /// An attempt to open this transport succeeds or is refused.
+    Open(LinkId),
     /// A segment arrives at the server.
     Send,
     /// The server sends watch events.
@@ -85,6 +87,9 @@ pub(super) enum Step {
     Receive,
     /// A segment of an earlier connection arrives at the server of that connection.
     SendLate(usize),
+    /// A segment of the probe arrives at its server, or at the client.
+    SendProbe,
+    ReceiveProbe,
     /// The leader commits the next proposal, which comes from this client.
     Commit,
 }
@@ -107,28 +112,41 @@ impl State {
         };
         let flows = !client.link.partitioned && client.link.slow_until <= now;
         let server_of = |server: usize| &self.ensemble.servers[server];
-        if client.paused_until <= now {
-            if !endpoint.actions.is_empty() {
+        let is_awake = client.paused_until <= now;
+        if is_awake {
+            if endpoint.has_actions() {
                 steps.push(Step::Act);
             }
             if endpoint.timer_is_due(now) {
                 steps.push(Step::Timer);
             }
-            if endpoint.probe.is_some() && endpoint.contact == Contact::Connected {
-                steps.push(Step::Probe);
+            steps.extend(endpoint.lookups.iter().copied().map(Step::Resolve));
+            if client.wired().tickets != Some(Tickets::Awaited) {
+                steps.extend(endpoint.tokens.iter().copied().map(Step::MakeToken));
             }
             if let Some(transport) = &endpoint.transport {
                 let arrives = flows && !transport.is_swallowed && server_of(transport.server).is_reachable();
-                let opens = arrives && !transport.swallows_up && !transport.swallows_down;
                 // The client's own system knows that the connection has ended.
                 let is_reset = transport.down.has_ended && transport.down.is_empty();
                 let arrives = arrives && transport.may_receive(now);
-                let waits_for_a_ticket = client.wired().tickets == Some(Tickets::Awaited);
-                if !transport.is_open && opens && !waits_for_a_ticket {
-                    steps.push(Step::Open);
-                } else if transport.has_arrivals() && (arrives || is_reset) {
+                if transport.has_arrivals() && (arrives || is_reset) {
                     steps.push(Step::Receive);
                 }
+            }
+        }
+        for attempt in &endpoint.attempts {
+            let server = server_of(attempt.server);
+            if !flows || !server.is_reachable() {
+                continue;
+            }
+            if !attempt.is_open && is_awake {
+                steps.push(Step::Open(attempt.link));
+            }
+            if !attempt.up.is_empty() && server.reads() {
+                steps.push(Step::SendProbe);
+            }
+            if attempt.has_arrivals() && is_awake {
+                steps.push(Step::ReceiveProbe);
             }
         }
         if let Some(transport) = endpoint.transport.as_ref().filter(|it| flows && !it.is_swallowed) {
@@ -173,7 +191,7 @@ impl State {
     pub(super) fn next_wire_time(&self, number: usize, now: Moment) -> Option<Moment> {
         let client = &self.clients[number];
         let endpoint = client.wire.as_ref()?.endpoint.as_ref()?;
-        let deadline = endpoint.machine.deadline().map(|deadline| deadline.max(client.paused_until));
+        let deadline = endpoint.deadline().map(|deadline| deadline.max(client.paused_until));
         let transport = endpoint.transport.as_ref();
         let trickle = transport.and_then(|transport| transport.trickles_at).filter(|at| *at > now);
         let transmits = transport.filter(|transport| !transport.up.is_empty());
@@ -233,26 +251,33 @@ impl World {
                         self.lose_attempt(number, server);
                     }
                 }
-                Step::Probe => return self.end_probe(number, endpoint),
-                Step::Open => self.open_transport(number, endpoint),
+                Step::Resolve(name) => endpoint.resolve(now, name),
+                Step::MakeToken(server) => self.make_token(number, endpoint, server),
+                Step::Open(link) => self.open_transport(number, endpoint, link),
                 Step::Send => self.send_up(number, endpoint, None),
                 Step::Notify => self.serve_on(number, endpoint, |front| front.send_events()),
                 Step::Receive => self.receive_down(number, endpoint),
                 Step::SendLate(index) => self.send_up(number, endpoint, Some(index)),
+                Step::SendProbe => self.send_probe(number, endpoint),
+                Step::ReceiveProbe => {
+                    let mut random = self.state().random.clone();
+                    endpoint.read_probe(now, &mut random, self.in_trouble());
+                    self.state().random = random;
+                }
                 Step::Commit => {}
             }
             Work::Nothing
         });
         match step {
             Step::Commit => self.commit_next(),
-            Step::Open => faults::perhaps_hold_back_connect(self, number),
+            Step::Open(_) => faults::perhaps_hold_back_connect(self, number),
             Step::Send => faults::perhaps_lose_server_of(self, number),
             _ => {}
         }
         self.check_losses(number);
         match work.unwrap_or(Work::Nothing) {
             Work::Nothing => {}
-            Work::Report(sink, event) => sink(event),
+            Work::Report(loopback, event) => loopback.tell(event),
             Work::Reply(continuation, result) => continuation.answered(result),
         }
     }
@@ -270,23 +295,33 @@ impl World {
         }
     }
 
-    fn open_transport(&self, number: usize, endpoint: &mut Endpoint) {
-        let Some(server) = endpoint.transport.as_ref().map(|transport| transport.server) else { return };
-        let (is_down, tickets) = {
-            let state = self.state();
-            (state.ensemble.servers[server].mode == Mode::Down, state.clients[number].wired().tickets)
-        };
-        let has_failed = is_down || tickets == Some(Tickets::Missing);
-        let outcome = if has_failed { "is not opened" } else { "is opened" };
+    fn open_transport(&self, number: usize, endpoint: &mut Endpoint, link: LinkId) {
+        let attempt = endpoint.attempts.iter().find(|attempt| attempt.link == link);
+        let Some(server) = attempt.map(|attempt| attempt.server) else { return };
+        let is_down = self.state().ensemble.servers[server].mode == Mode::Down;
+        let outcome = if is_down { "is not opened" } else { "is opened" };
         self.note_routine(format!("a connection of client {number} to server {server} {outcome}"));
-        if has_failed {
-            saw(if is_down { "connect-refused" } else { "no-ticket-to-connect" });
-            return endpoint.lose_transport(self.now());
+        if is_down {
+            saw("connect-refused");
         }
-        if tickets.is_some() {
-            endpoint.machine.set_first_token(sasl::FIRST.to_vec());
+        endpoint.end_attempt(self.now(), link, !is_down);
+    }
+
+    fn make_token(&self, number: usize, endpoint: &mut Endpoint, server: usize) {
+        let is_missing = self.state().clients[number].wired().tickets == Some(Tickets::Missing);
+        if is_missing {
+            saw("no-ticket-to-connect");
         }
-        endpoint.opened(self.now());
+        let token = if is_missing { Err("no ticket".to_owned()) } else { Ok(sasl::FIRST) };
+        endpoint.take_token(self.now(), server, token);
+    }
+
+    fn send_probe(&self, number: usize, endpoint: &mut Endpoint) {
+        let splits = self.in_trouble();
+        let Some(probe) = endpoint.attempts.iter_mut().find(|attempt| !attempt.up.is_empty()) else { return };
+        let segment = probe.up.take(&mut self.state().random, splits, usize::MAX);
+        Front { world: self, client: number, transport: probe, ledger: &endpoint.ledger }
+            .receive_probe(&segment);
     }
 
     /// Makes a segment arrive at the server of the current transport, or of an earlier one.
@@ -334,73 +369,56 @@ impl World {
     }
 
     fn act_on_wire(&self, number: usize, endpoint: &mut Endpoint) -> Work {
-        match endpoint.actions.pop_front() {
-            Some((link_number, Action::Open)) => {
+        match endpoint.next_action() {
+            Some(Action::Open { link, address, .. }) => {
                 let mut state = self.state();
                 let peer = state.ensemble.next_number();
-                endpoint.begin_to_open(link_number, peer, &mut state.random);
+                let server = endpoint.begin_to_open(link, address, peer, &mut state.random);
                 drop(state);
-                if let Some(transport) = &endpoint.transport {
-                    self.note_routine(format!("client {number} tries server {}", transport.server));
+                if let Some(server) = server {
+                    self.note_routine(format!("client {number} tries server {server}"));
                 }
-                Work::Nothing
             }
-            Some((_, Action::Event(event))) => self.on_wire_event(number, endpoint, event),
-            Some((_, Action::Reply(continuation, result))) => Work::Reply(continuation, result),
-            Some((_, Action::Ended)) => {
+            Some(Action::Resolve(lookup)) => endpoint.lookups.push(lookup.server),
+            Some(Action::MakeToken { server, .. }) => endpoint.tokens.push(server),
+            Some(Action::Challenge { link, token }) => {
+                endpoint.respond(self.now(), link, sasl::respond(&token.0));
+            }
+            Some(Action::Tell(event)) => return self.on_wire_event(number, endpoint, event),
+            Some(Action::Reply(continuation, result)) => return Work::Reply(continuation, result),
+            Some(Action::Ended) => {
                 self.note(format!("the connection of client {number} has ended"));
                 endpoint.has_ended = true;
                 endpoint.late.retain(|transport| !transport.up.is_empty());
-                Work::Nothing
             }
-            Some((link_number, Action::Challenge(token))) => {
-                if link_number == endpoint.link_number() {
-                    endpoint.machine.respond(self.now(), sasl::respond(&token));
-                    endpoint.settle();
-                }
-                Work::Nothing
-            }
-            Some((_, Action::Drop)) | None => Work::Nothing,
+            Some(Action::FetchTicket { .. }) => saw("ticket-fetched-ahead"),
+            Some(Action::FirstContact(_) | Action::Log(..)) | None => {}
         }
+        Work::Nothing
     }
 
-    fn on_wire_event(&self, number: usize, endpoint: &mut Endpoint, event: Event) -> Work {
-        if endpoint.contact == Contact::Closed {
+    fn on_wire_event(&self, number: usize, endpoint: &mut Endpoint, event: ClientEvent) -> Work {
+        if endpoint.contact() == ContactState::Closed {
             return Work::Nothing;
         }
-        let event = match event {
-            Event::Connected { granted, .. } => {
+        match &event {
+            ClientEvent::Connected(granted) => {
                 if granted.session_timeout != endpoint.ledger.granted {
                     self.fail(format!(
                         "client {number} reports a session timeout other than the granted one"
                     ));
                 }
-                endpoint.contact = Contact::Connected;
-                endpoint.granted = granted;
                 self.learn_timeout(number, endpoint.ledger.granted);
-                let mut state = self.state();
-                let client = &mut state.clients[number];
-                endpoint.probe = Some(client.link.heard.tick);
-                ClientEvent::Connected(endpoint.granted)
             }
-            Event::Disconnected => {
-                endpoint.contact = Contact::Disconnected;
-                endpoint.probe = None;
-                ClientEvent::Disconnected
-            }
-            Event::SessionLost(_) => {
-                endpoint.contact = Contact::Lost;
-                ClientEvent::SessionLost
-            }
-            Event::NodeChanged { path, is_deleted } => ClientEvent::NodeChanged { path, is_deleted },
-            Event::PingAnswered { sent } => ClientEvent::PingAnswered { sent },
-            Event::TakenUp { session_timeout } => {
+            ClientEvent::TakenUp { session_timeout } => {
                 let known = self.state().clients[number].known_timeout;
-                self.learn_timeout(number, known.min(session_timeout));
-                ClientEvent::TakenUp { session_timeout }
+                self.learn_timeout(number, known.min(*session_timeout));
             }
-        };
-        self.report_on_wire(number, event)
+            ClientEvent::ReportDelay(_) => saw("tick-found-by-a-probe"),
+            _ => {}
+        }
+        self.note(format!("client {number} gets {}", describe(&event)));
+        Work::Report(endpoint.loopback(), event)
     }
 
     /// Records what timeout the client knows. A client that learns of a shorter one may learn of it too late
@@ -412,25 +430,6 @@ impl World {
         if std::mem::replace(&mut client.known_timeout, known) > known {
             client.wired_mut().hinder(now);
         }
-    }
-
-    fn report_on_wire(&self, number: usize, event: ClientEvent) -> Work {
-        let sink = self.state().clients[number].sink.clone();
-        self.note(format!("client {number} gets {}", describe(&event)));
-        match sink {
-            Some(sink) => Work::Report(sink, event),
-            None => Work::Nothing,
-        }
-    }
-
-    fn end_probe(&self, number: usize, endpoint: &mut Endpoint) -> Work {
-        let Some(tick) = endpoint.probe.take() else { return Work::Nothing };
-        let granted = endpoint.granted.with_tick(tick);
-        if granted == endpoint.granted || endpoint.contact != Contact::Connected {
-            return Work::Nothing;
-        }
-        endpoint.granted = granted;
-        self.report_on_wire(number, ClientEvent::ReportDelay(granted.report_delay))
     }
 }
 

@@ -157,6 +157,49 @@ impl Front<'_> {
         self.process();
     }
 
+    /// Receives bytes of a probe, which asks for the shortest session timeout: two ticks.
+    pub(super) fn receive_probe(&mut self, bytes: &[u8]) {
+        self.transport.peer.frames.push(bytes);
+        while let Ok(Some(frame)) = self.transport.peer.next_frame() {
+            match (&self.transport.peer.stage, self.mode()) {
+                // These servers cannot open a session.
+                (Stage::Closed, _) | (_, Mode::Deposed | Mode::CutFromLeader) => return,
+                (_, Mode::Electing | Mode::ReadOnly | Mode::Garbled) => {
+                    saw("probe-refused");
+                    return self.close();
+                }
+                (Stage::Greeting, _) if self.transport.peer.session == 0 => self.answer_probe(&frame),
+                _ => {
+                    let closes = matches!(Request::decode(&frame), Ok((_, Request::Control(Control::Close))));
+                    if !closes || self.world.state().clients[self.client].wired().must_authenticate() {
+                        self.fail("sends something other than the end of its probe");
+                    }
+                    return self.close();
+                }
+            }
+        }
+    }
+
+    fn answer_probe(&mut self, frame: &[u8]) {
+        let request = ConnectRequest::decode(frame).expect("a probe is well-formed");
+        if (request.session_id, request.timeout_ms) != (0, 1) {
+            return self.fail("presents a session on its probe");
+        }
+        if self.world.in_trouble() && self.world.state().random.one_in(8) {
+            saw("probe-refused");
+            return self.close();
+        }
+        let tick = self.world.state().clients[self.client].link.heard.tick;
+        let timeout_ms = i32::try_from((2 * tick).as_millis()).expect("a tick is short");
+        self.transport.peer.session = -2;
+        let response =
+            ConnectResponse { timeout_ms, session_id: -2, password: Password::default(), read_only: false };
+        let mut frame = Vec::new();
+        ConnectAnswer::Accepted(response).encode(&mut frame);
+        saw("probe-answered");
+        self.send(&frame, None);
+    }
+
     /// Handles the frames that have arrived, up to a write.
     pub(super) fn process(&mut self) {
         loop {

@@ -1,22 +1,18 @@
 //! [`Wired`]: a client's connection, and what the ensemble knows of its session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Endpoint;
-use super::endpoint::Contact;
 use super::ensemble::Mode;
 use super::sasl::Tickets;
 use super::stream::Transport;
-use crate::client::Reply;
-use crate::error::ZkResult;
 use crate::tests::simulation::faults::draw_grant;
 use crate::tests::simulation::link::Drift;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{State, World};
 use crate::time::Moment;
-use zookeeper_connection::exchange::Continuation;
 
 /// See the [module](self).
 pub(in crate::tests::simulation) struct Wired {
@@ -45,42 +41,19 @@ pub(in crate::tests::simulation) struct Wired {
     calls: Vec<Call>,
 }
 
-/// A call that has not returned.
+/// A call that may not have returned.
 struct Call {
     begun: Moment,
     what: String,
-    progress: Arc<AtomicU8>,
+    has_returned: Arc<AtomicBool>,
 }
 
-const UNDER_WAY: u8 = 0;
-const ANSWERED: u8 = 1;
-const DROPPED: u8 = 2;
-
-/// Owned by the continuation of a call; records how the continuation ends.
-pub(super) struct Ticket(Arc<AtomicU8>);
+/// Records that a call has returned.
+pub(super) struct Ticket(Arc<AtomicBool>);
 
 impl Ticket {
     pub(super) fn answered(self) {
-        self.0.store(ANSWERED, Ordering::Relaxed);
-    }
-}
-
-/// A continuation whose end is recorded.
-pub(super) struct Ticketed {
-    pub(super) ticket: Ticket,
-    pub(super) continuation: Continuation,
-}
-
-impl Ticketed {
-    pub(super) fn answered(self, answer: ZkResult<Reply>) {
-        self.ticket.answered();
-        self.continuation.answered(answer);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let _ = self.0.compare_exchange(UNDER_WAY, DROPPED, Ordering::Relaxed, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -108,10 +81,15 @@ impl Wired {
         }
     }
 
+    /// Returns whether the client authenticates in any way.
+    pub(super) fn must_authenticate(&self) -> bool {
+        self.authenticates || self.tickets.is_some()
+    }
+
     pub(super) fn begin_call(&mut self, what: String, now: Moment) -> Ticket {
-        let progress = Arc::new(AtomicU8::new(UNDER_WAY));
-        self.calls.push(Call { begun: now, what, progress: Arc::clone(&progress) });
-        Ticket(progress)
+        let has_returned = Arc::new(AtomicBool::new(false));
+        self.calls.push(Call { begun: now, what, has_returned: Arc::clone(&has_returned) });
+        Ticket(has_returned)
     }
 
     /// Restarts the time limits at this moment, because until then the client cannot act or cannot be served.
@@ -137,12 +115,9 @@ impl Wired {
     }
 
     fn overdue_call(&mut self, granted: Duration, now: Moment) -> Option<&str> {
-        let progress = |call: &Call| call.progress.load(Ordering::Relaxed);
-        self.calls.retain(|call| progress(call) != ANSWERED);
+        self.calls.retain(|call| !call.has_returned.load(Ordering::Relaxed));
         let limit = super::call_limit(granted.max(self.requested));
-        let disturbed_at = self.disturbed_at;
-        let is_overdue =
-            |call: &&Call| progress(call) == DROPPED || now > call.begun.max(disturbed_at).after(limit);
+        let is_overdue = |call: &&Call| now > call.begun.max(self.disturbed_at).after(limit);
         let overdue = self.calls.iter().find(is_overdue);
         overdue.map(|call| &*call.what)
     }
@@ -278,12 +253,12 @@ impl World {
         let is_hindered = is_hindered || wired.tickets.is_some_and(|tickets| tickets != Tickets::AtHand);
         let (since, clear_since) = (wired.last_touch, wired.clear_since);
         let Some(endpoint) = client.endpoint() else { return };
-        let is_over = matches!(endpoint.contact, Contact::Lost | Contact::Closed) || endpoint.has_ended;
+        let is_over = endpoint.is_over();
         // The client has not received the answer that opened the session, so it may open another one.
         let is_unknown = endpoint.ledger.session == 0;
         let is_swallowed = endpoint.transport.as_ref().is_some_and(Transport::loses_packets);
         let is_balanced = endpoint.is_balanced;
-        let known_servers = endpoint.servers.clone();
+        let known_servers = endpoint.known_servers();
         // A client that has not learned of a shorter grant is too slow.
         // A load balancer may always choose a server that does not serve.
         if is_over
@@ -315,7 +290,7 @@ impl World {
         let (session, loss) = {
             let mut state = self.state();
             let Some(endpoint) = state.clients[number].endpoint() else { return };
-            let Some(loss) = endpoint.reported_loss() else { return };
+            let Some(loss) = endpoint.take_loss() else { return };
             let session = endpoint.ledger.session;
             if endpoint.may_give_up(loss, now) {
                 state.given_up.insert(session);

@@ -6,6 +6,7 @@ use super::server::Peer;
 use crate::tests::simulation::random::Random;
 use crate::tests::simulation::seen::saw;
 use crate::time::Moment;
+use zookeeper_connection::machine::LinkId;
 
 /// How long what a client has sent may arrive after the client has left the connection. The engine counts on a little
 /// more.
@@ -56,6 +57,7 @@ impl Stream {
 }
 
 pub(super) struct Transport {
+    pub(super) link: LinkId,
     pub(super) server: usize,
     /// Whether it is open; `false` while it is being opened.
     pub(super) is_open: bool,
@@ -79,8 +81,9 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    pub(super) fn new(server: usize, peer: Peer) -> Transport {
+    pub(super) fn new(link: LinkId, server: usize, peer: Peer) -> Transport {
         Transport {
+            link,
             server,
             is_open: false,
             up: Stream::default(),
