@@ -1,9 +1,9 @@
 //! A deterministic simulation of whole processes with their locks, sessions and faults. Each seed determines
 //! one run.
 //!
-//! Everything above the client port is the crate's own code; below it is the [simulated
-//! ZooKeeper](crate::fake). In a third of the runs, the crate's own connection is between them, on a [network
-//! of bytes](wire) with several servers. In half of those runs some clients authenticate by SASL.
+//! Everything down to the bytes is the crate's own code: the locks, the sessions, and the state machine of the
+//! connection. Below it is a [network of bytes](wire) with several servers, which execute the requests on the [simulated
+//! ZooKeeper](crate::fake). In half of the runs some clients authenticate by SASL.
 //!
 //! Time is a number, and exactly one thread runs at any time. At each call to ZooKeeper, each callback and
 //! each wait, the thread returns the [baton](baton). The [scheduler](scheduler) then chooses the next step at
@@ -16,10 +16,10 @@
 //!   locks](cohorts) and [semaphores], downgrade, [stand](elections) for election, and revoke.
 //! - Some [tasks](futures) wait for locks and give up at any moment.
 //! - Owners read and write a register, in [turns].
-//! - In many runs without the network of bytes, users also run [jobs](jobs) once and [commit](transactions)
-//!   changes.
-//! - Some links of that network are narrow, and users start more calls than such links can transmit.
-//! - On that network, users also make [records], and some clients know only a load balancer.
+//! - In many runs, users also run [jobs](jobs) once, [commit](transactions) changes, or make [records].
+//! - In some runs, only clients with credentials may read the znodes of requests.
+//! - Some links of the network are narrow, and users start more calls than such links can transmit.
+//! - Some clients know only a load balancer.
 //! - The servers' clocks run as fast as a client's, or faster or slower.
 //! - In some runs, holds have a time limit.
 //! - In half of the runs, the [application's code](application) blocks, panics and calls the library, wherever
@@ -39,12 +39,10 @@
 //!
 //! # Limitations
 //! Threads switch only at the points named above, never between two instructions, so data races are not
-//! found. Without the network of bytes there is a single server, which never lags behind. With it, a stalled
-//! link between a server and the leader delays what the leader sends, not what the server proposes. Clocks
-//! differ by the promised margin at most. The first sessions are opened without faults. The library clones a
+//! found. A stalled link between a server and the leader delays what the leader sends, not what the server proposes.
+//! Clocks differ by the promised margin at most. The first sessions are opened without faults. The library clones a
 //! waker between two looks at what a task waits for, but a clone cannot run code of the application without
-//! `unsafe`, so nothing happens between these looks. No listener is so slow that calls are left out. The network
-//! of bytes has no transactions.
+//! `unsafe`, so nothing happens between these looks. No listener is so slow that calls are left out.
 
 #![allow(clippy::print_stderr, reason = "reports failures and verbose runs")]
 
@@ -78,7 +76,7 @@ mod workload;
 mod world;
 
 use std::env;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -123,6 +121,7 @@ fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let found = Mutex::new(None);
+    let (decoded, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let begun = Instant::now();
     let run_some = || {
         let mut pool = Pool::new();
@@ -133,9 +132,15 @@ fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
             }
             let seed = first.wrapping_add(number);
             let _named = NamedInPanics(seed);
-            if let Err(failure) = run::run(seed, &mut pool, runs == 1) {
-                stop.store(true, Ordering::Relaxed);
-                found.lock().get_or_insert((seed, failure));
+            match run::run(seed, &mut pool, runs == 1) {
+                Ok(calls) => {
+                    decoded.fetch_add(calls.decoded, Ordering::Relaxed);
+                    others.fetch_add(calls.others, Ordering::Relaxed);
+                }
+                Err(failure) => {
+                    stop.store(true, Ordering::Relaxed);
+                    found.lock().get_or_insert((seed, failure));
+                }
             }
         }
     };
@@ -146,5 +151,8 @@ fn run_all(first: u64, runs: u64) -> Option<(u64, Failure)> {
     });
     eprint!("{}", seen::report());
     eprintln!("{} runs in {:.1?}", next.load(Ordering::Relaxed).min(runs), begun.elapsed());
-    found.into_inner()
+    let (decoded, others, found) = (decoded.into_inner(), others.into_inner(), found.into_inner());
+    assert_eq!(others, 0, "calls of another client than the crate's own connection");
+    assert!(decoded > 0 || found.is_some(), "no run has made a call");
+    found
 }

@@ -16,9 +16,9 @@ use zookeeper_connection::machine::LinkId;
 /// The maximum wait without faults: enough for all attempts to join and for the end of a session.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// After this many session timeouts, nothing is left of a client that cannot authenticate. First its lease ends; then
-/// it tries to close the session, which renews the session; finally the session ends.
-const LOCKED_OUT: u32 = 3;
+/// After this many session timeouts, nothing is left of a client that no server serves. First its lease ends; then
+/// it tries to close the session, which renews the session; finally the session ends, perhaps late.
+const LOCKED_OUT: u32 = 4;
 
 /// How soon an owner with contact must notice what another client did to its znode.
 const NOTIFIED_WITHIN: Duration = Duration::from_millis(1100);
@@ -116,15 +116,15 @@ fn longest_timeout(world: &World) -> Duration {
     world.state().clients.iter().map(timeouts).max().unwrap_or_default()
 }
 
-/// Checks that clients that can no longer authenticate lose their locks to others, although each connect
-/// request renews their session.
+/// Checks that clients that no server serves lose their locks to others, although each connect request renews their
+/// session.
 fn lock_clients_out(scheduler: &mut Scheduler<'_>) -> Verdict {
     let world = Arc::clone(&scheduler.world);
     let Some(znodes) = wire::faults::lock_out(&world) else { return Ok(()) };
     let kept = |world: &World| znodes.iter().find(|path| world.zookeeper.exists(path)).cloned();
     pass_until(scheduler, longest_timeout(&world) * LOCKED_OUT, |world| kept(world).is_none())?;
     if let Some(path) = kept(&world) {
-        return Err(format!("{path} is kept by a client that cannot authenticate"));
+        return Err(format!("{path} is kept by a client that no server serves"));
     }
     wire::faults::stop(&world);
     Ok(())

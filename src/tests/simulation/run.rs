@@ -16,15 +16,24 @@ pub(super) struct Failure {
     pub(super) trace: Vec<String>,
 }
 
+/// How many calls the simulated ZooKeeper has executed in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    /// Those that a server has decoded from the bytes of the crate's own connection.
+    pub(super) decoded: usize,
+    pub(super) others: usize,
+}
+
 /// Runs one seed.
-pub(super) fn run(seed: u64, pool: &mut Pool, verbose: bool) -> Result<(), Failure> {
+pub(super) fn run(seed: u64, pool: &mut Pool, verbose: bool) -> Result<Calls, Failure> {
     let mut random = Random::new(seed);
     let profile = Profile::draw(&mut random);
     let world = World::new(profile, random, verbose);
     world.note(format!("{:?}", world.profile));
     let mut scheduler = Scheduler::new(Arc::clone(&world), pool);
     let verdict = play(&mut scheduler);
-    let outcome = verdict.map_err(|what| Failure { what, trace: world.trace() });
+    let calls = Calls { decoded: world.state().calls_decoded, others: world.zookeeper.log().len() };
+    let outcome = verdict.map(|()| calls).map_err(|what| Failure { what, trace: world.trace() });
     // The library and the simulation hold references to each other; this breaks the cycle.
     if outcome.is_ok() {
         let clients = std::mem::take(&mut world.state().clients);

@@ -109,6 +109,8 @@ pub(super) struct State {
     pub(super) clock_jumps: u64,
     /// The servers.
     pub(super) ensemble: Ensemble,
+    /// How many calls the servers have decoded.
+    pub(super) calls_decoded: usize,
     pub(super) failure: Option<String>,
     /// The last steps, with their times.
     trace: VecDeque<(Moment, String)>,
@@ -221,6 +223,7 @@ impl World {
             taken_records: BTreeSet::new(),
             records_so_far: 0,
             clock_jumps: 0,
+            calls_decoded: 0,
             failure: None,
             trace: VecDeque::new(),
         };
@@ -255,8 +258,8 @@ impl World {
 
     /// Returns whether nothing that the checks look at can have changed since they were last made.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.is_of_the_network.load(Ordering::Relaxed)
-            && self.state().turns_as_of == Some(self.version_of_the_tree())
+        let version = self.version_of_the_tree();
+        self.is_of_the_network.load(Ordering::Relaxed) && self.state().turns_as_of == Some(version)
     }
 
     pub(super) fn in_trouble(&self) -> bool {

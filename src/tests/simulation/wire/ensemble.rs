@@ -35,6 +35,8 @@ pub(super) enum Mode {
     CutFromLeader,
     /// It still answers pings, but no other requests.
     PingsOnly,
+    /// It takes sessions up and then closes the connection, so the client learns nothing but the grant.
+    Unserving,
     /// It takes sessions up, but answers the first request by demanding another kind of authentication.
     Demanding,
     /// It refuses clients that authenticate by SASL.
@@ -60,6 +62,7 @@ impl Mode {
             Mode::Deposed => "server-deposed",
             Mode::CutFromLeader => "server-link-stalls",
             Mode::PingsOnly => "server-answers-pings-only",
+            Mode::Unserving => "server-takes-up-and-closes",
             Mode::Demanding => "server-demands-authentication",
             Mode::Refusing => "server-refuses-sasl",
             Mode::WithoutSasl => "server-without-sasl",

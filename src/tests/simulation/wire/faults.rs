@@ -9,7 +9,7 @@ use super::sasl::Tickets;
 use super::server::Front;
 use super::stream::Transport;
 use crate::client::Call;
-use crate::tests::simulation::profile::Faults;
+use crate::tests::simulation::profile::{Faults, Profile};
 use crate::tests::simulation::records::RECORDS;
 use crate::tests::simulation::seen::saw;
 use crate::tests::simulation::world::{ClientState, State, World};
@@ -108,6 +108,7 @@ fn possible(faults: Faults, sasl: bool) -> Vec<Fault> {
     }
     if faults.regrants {
         possible.extend([Fault::Cut, Fault::ChangeLeader, Fault::EndPartition]);
+        possible.push(Fault::Break(Mode::Unserving));
     }
     if faults.stalls {
         possible.extend([Fault::Break(Mode::CutFromLeader), Fault::EndPartition]);
@@ -298,7 +299,13 @@ fn break_server(world: &World, server: usize, mode: Mode) {
         | Mode::Refusing
         | Mode::WithoutSasl => lose_server(world, server),
         Mode::Lagging | Mode::Deposed | Mode::CutFromLeader => send_all_events(world, server),
-        Mode::Serving | Mode::Silent | Mode::Unreachable | Mode::Garbled | Mode::PingsOnly | Mode::Mute => {}
+        Mode::Serving
+        | Mode::Silent
+        | Mode::Unreachable
+        | Mode::Garbled
+        | Mode::PingsOnly
+        | Mode::Unserving
+        | Mode::Mute => {}
     }
     if mode == Mode::CutFromLeader {
         stall_link(world, server);
@@ -672,7 +679,8 @@ pub(in crate::tests::simulation) fn end_all_connections(world: &World) {
 
 fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment) {
     let State { clients, random, .. } = state;
-    for wired in clients.iter_mut().filter_map(|client| client.wire.as_mut()) {
+    for client in clients {
+        let Some(wired) = &mut client.wire else { continue };
         let Some(endpoint) = wired.endpoint.as_deref_mut() else { continue };
         let Endpoint { transport, attempts, late, .. } = endpoint;
         late.retain(|transport| transport.server != server);
@@ -683,6 +691,9 @@ fn end_connections(state: &mut State, server: usize, crashes: bool, now: Moment)
         let Some(transport) = transport.as_mut().filter(|transport| transport.server == server) else {
             continue;
         };
+        if crashes && client.link.partitioned {
+            saw("partition-hides-a-crash");
+        }
         if !crashes {
             transport.peer.close();
             transport.end_down();
@@ -741,21 +752,31 @@ pub(in crate::tests::simulation) fn stop(world: &World) {
     }
 }
 
-/// In some runs, keeps all clients that authenticate by SASL from being served from now on: the servers let none of
-/// them in, or they get no tickets. Then returns the znodes of these clients.
+/// In some runs, keeps clients from being served from now on. The servers take up all sessions and serve none of them,
+/// or let no client in that authenticates by SASL, or these clients get no tickets. Then returns the znodes of these
+/// clients.
 pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String>> {
-    if !world.profile.sasl || world.profile.is_calm() || world.state().random.one_in(2) {
+    let Profile { sasl, faults, .. } = world.profile;
+    if world.profile.is_calm() || !(sasl || faults.regrants) || world.state().random.one_in(2) {
         return None;
     }
-    let (mode, tickets) = world.state().random.of(&[
-        (Mode::Serving, Tickets::Missing),
-        (Mode::Serving, Tickets::Awaited),
-        (Mode::Refusing, Tickets::AtHand),
-        (Mode::WithoutSasl, Tickets::AtHand),
-        (Mode::Mute, Tickets::AtHand),
-    ]);
+    let all = (Mode::Unserving, Tickets::AtHand);
+    let (mode, tickets) = match sasl {
+        true => world.state().random.of(&[
+            all,
+            (Mode::Serving, Tickets::Missing),
+            (Mode::Serving, Tickets::Awaited),
+            (Mode::Refusing, Tickets::AtHand),
+            (Mode::WithoutSasl, Tickets::AtHand),
+            (Mode::Mute, Tickets::AtHand),
+        ]),
+        false => all,
+    };
     world.note(format!("all servers are {mode:?}, and all tickets {tickets:?}"));
-    saw("all-servers-lock-sasl-clients-out");
+    saw(match mode {
+        Mode::Unserving => "all-servers-leave-clients-unserved",
+        _ => "all-servers-lock-sasl-clients-out",
+    });
     end_all_connections(world);
     let clients = world.state().clients.len();
     (0..clients).for_each(|client| set_tickets(world, client, tickets));
@@ -763,8 +784,11 @@ pub(in crate::tests::simulation) fn lock_out(world: &World) -> Option<Vec<String
     for server in &mut state.ensemble.servers {
         (server.mode, server.well_since) = (mode, None);
     }
-    let uses_sasl = |client: &&ClientState| client.wire.as_ref().is_some_and(|wired| wired.tickets.is_some());
-    let locked_out = state.clients.iter().filter(uses_sasl).map(|client| client.session_id);
+    let is_locked_out = |client: &&ClientState| {
+        let uses_sasl = client.wire.as_ref().is_some_and(|wired| wired.tickets.is_some());
+        uses_sasl || mode == Mode::Unserving
+    };
+    let locked_out = state.clients.iter().filter(is_locked_out).map(|client| client.session_id);
     let locked_out: Vec<i64> = locked_out.collect();
     drop(state);
     let ephemerals = world.zookeeper.ephemerals().into_iter();

@@ -1,11 +1,11 @@
-//! Clients that are the crate's own connection: its [state machine](zookeeper_connection::machine) in
-//! simulated time, on a network of bytes, with servers that speak the wire protocol.
+//! The clients: the crate's own connection, which is its [state machine](zookeeper_connection::machine) in simulated
+//! time, on a network of bytes, with servers that speak the wire protocol.
 //!
 //! An [`Endpoint`] plays the role of the I/O thread. Each of its [steps](Step) is one choice of the
 //! scheduler: an action of the machine, its timer, a segment of bytes in either direction, a commit at the
 //! leader. A client is connected to one [server](ensemble) at a time. The [peer](server) on that server
 //! decodes the requests, and the [simulated ZooKeeper](crate::fake) executes them. What the ensemble knows of
-//! a session is [modelled](super::link) as for the other simulated clients.
+//! a session is [modelled](super::link), too.
 //!
 //! Segments may be split, delayed, swallowed (in one direction or in both), and cut at any byte. Some links are
 //! narrow, to the server, to the client, or from a server to the leader: what exceeds the capacity of a link waits
@@ -19,8 +19,9 @@
 //! service returns other servers, or has no address for some names.
 //!
 //! In half of the runs, most clients authenticate by [SASL](sasl). Servers refuse them, do not use SASL, or stop in the
-//! middle of the exchange, and tickets are late or missing. In half of these runs, when the faults have stopped, no
-//! server lets such a client in for a while. The client must then lose its locks.
+//! middle of the exchange, and tickets are late or missing. In many runs, when the faults have stopped, no server lets
+//! such a client in for a while, or all servers take up sessions without serving them. Clients that are not served must
+//! then lose their locks.
 //!
 //! In addition to the promises of every run:
 //! - What a client sends agrees with the frames that it has received: the session, its password, the last

@@ -306,22 +306,6 @@ impl Front<'_> {
         }
         self.world.take_up_session(self.client, self.transport, asked);
         self.accept(session);
-        self.perhaps_leave_unserved();
-    }
-
-    /// Sometimes ends a connection that has just taken up its session. It has lasted just long enough for the client to
-    /// learn the grant.
-    fn perhaps_leave_unserved(&mut self) {
-        let now = self.world.now();
-        let mut state = self.world.state();
-        let is_possible =
-            self.world.in_trouble() && self.world.profile.faults.regrants && !self.transport.is_late();
-        if is_possible && state.random.one_in(6) {
-            state.clients[self.client].wired_mut().hinder(now);
-            drop(state);
-            saw("resumed-but-not-served");
-            self.close();
-        }
     }
 
     fn accept(&mut self, session: i64) {
@@ -340,6 +324,10 @@ impl Front<'_> {
         self.transport.peer.stage = Stage::Serving(Arc::new(connection));
         let server = self.transport.server;
         self.world.note(format!("server {server} serves client {}, {granted:?} granted", self.client));
+        if self.mode() == Mode::Unserving {
+            saw("resumed-but-not-served");
+            self.close();
+        }
     }
 
     // ---- requests
@@ -391,6 +379,7 @@ impl Front<'_> {
         match request {
             Request::Control(control) => self.serve_control(connection, xid, &control),
             Request::Call(call) => {
+                self.world.state().calls_decoded += 1;
                 self.check_beginning();
                 self.touch();
                 match call {

@@ -39,20 +39,20 @@ impl Stream {
     }
 
     /// Loses everything after some byte.
-    pub(super) fn cut(&mut self, random: &mut Random) {
+    fn cut(&mut self, random: &mut Random, what: &'static str) {
         let kept = if random.one_in(2) { self.bytes.len() } else { random.index(self.bytes.len() + 1) };
+        self.lose_all_after(kept, what);
+    }
+
+    fn lose_all_after(&mut self, kept: usize, what: &'static str) {
         if kept < self.bytes.len() {
-            saw("bytes-lost");
+            saw(what);
         }
         self.bytes.truncate(kept);
     }
 
     pub(super) fn take_byte(&mut self) -> Vec<u8> {
         self.bytes.drain(..1.min(self.bytes.len())).collect()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
     }
 }
 
@@ -102,17 +102,17 @@ impl Transport {
 
     /// Breaks the connection. Parts of both streams still arrive.
     pub(super) fn cut(&mut self, random: &mut Random) {
-        self.up.cut(random);
+        self.up.cut(random, "request-lost");
         self.up.has_ended = true;
-        self.down.cut(random);
+        self.down.cut(random, "reply-lost");
         self.end_down();
     }
 
     /// Loses the server. Returns whether the client notices. It does not if nothing is left to answer it.
     pub(super) fn lose_server(&mut self, random: &mut Random) -> bool {
-        self.up.clear();
+        self.up.lose_all_after(0, "request-lost");
         self.up.has_ended = true;
-        self.down.cut(random);
+        self.down.cut(random, "reply-lost");
         self.peer.close();
         let is_noticed = random.one_in(2);
         saw(if is_noticed { "server-loss-noticed" } else { "server-loss-not-noticed" });
