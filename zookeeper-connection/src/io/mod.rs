@@ -280,8 +280,12 @@ impl Io {
         self.settle();
     }
 
-    /// Closes the transports that the machine has given up. Then writes what the others take now.
+    /// Closes the transports that the machine has given up. Then writes what the others take now. Without a poll, the
+    /// I/O thread has ended, or the owner of a loopback does this.
     fn settle(&mut self) {
+        if self.poll.is_none() {
+            return;
+        }
         while let Some(id) = self.machine.poll_close() {
             self.close(id);
         }

@@ -108,11 +108,11 @@ fn open(world: &Arc<World>, number: usize) -> (Connection, Duration) {
     }
     let sasl = LoopbackSasl { is_used: tickets.is_some(), needs_tickets: tickets.is_some() };
     let seed = state.random.next();
-    let (servers, names) = match (role(), world.profile.balances) {
-        (_, true) => (state.ensemble.all_servers(), 1),
-        (Some(_), false) => (state.ensemble.all_servers(), state.ensemble.servers.len()),
-        (None, false) => (state.ensemble.well_servers(), state.ensemble.servers.len()),
+    let servers = match role() {
+        Some(_) => state.ensemble.all_servers(),
+        None => state.ensemble.well_servers(),
     };
+    let names = if world.profile.balances { 1 } else { state.ensemble.servers.len() };
     // Proof: the text is made for this purpose.
     let names = ConnectString::parse(&connect_string(names)).expect("a valid connect string");
     let clock = Arc::new(WorldClock(Arc::downgrade(world)));

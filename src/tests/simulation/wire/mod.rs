@@ -114,6 +114,7 @@ impl State {
         let flows = !client.link.partitioned && client.link.slow_until <= now;
         let server_of = |server: usize| &self.ensemble.servers[server];
         let is_awake = client.paused_until <= now;
+        let has_tickets = client.wired().tickets != Some(Tickets::Awaited);
         if is_awake {
             if endpoint.has_actions() {
                 steps.push(Step::Act);
@@ -122,7 +123,7 @@ impl State {
                 steps.push(Step::Timer);
             }
             steps.extend(endpoint.lookups.iter().copied().map(Step::Resolve));
-            if client.wired().tickets != Some(Tickets::Awaited) {
+            if has_tickets {
                 steps.extend(endpoint.tokens.iter().copied().map(Step::MakeToken));
             }
             if let Some(transport) = &endpoint.transport {
@@ -140,7 +141,7 @@ impl State {
             if !flows || !server.is_reachable() {
                 continue;
             }
-            if !attempt.is_open && is_awake {
+            if !attempt.is_open && is_awake && has_tickets {
                 steps.push(Step::Open(attempt.link));
             }
             if !attempt.up.is_empty() && server.reads() {
@@ -299,13 +300,18 @@ impl World {
     fn open_transport(&self, number: usize, endpoint: &mut Endpoint, link: LinkId) {
         let attempt = endpoint.attempts.iter().find(|attempt| attempt.link == link);
         let Some(server) = attempt.map(|attempt| attempt.server) else { return };
-        let is_down = self.state().ensemble.servers[server].mode == Mode::Down;
-        let outcome = if is_down { "is not opened" } else { "is opened" };
+        let (is_down, tickets) = {
+            let state = self.state();
+            (state.ensemble.servers[server].mode == Mode::Down, state.clients[number].wired().tickets)
+        };
+        // A ticket may expire between the first token and the exchange.
+        let has_failed = is_down || tickets == Some(Tickets::Missing);
+        let outcome = if has_failed { "is not opened" } else { "is opened" };
         self.note_routine(format!("a connection of client {number} to server {server} {outcome}"));
-        if is_down {
-            saw("connect-refused");
+        if has_failed {
+            saw(if is_down { "connect-refused" } else { "no-ticket-to-connect" });
         }
-        endpoint.end_attempt(self.now(), link, !is_down);
+        endpoint.end_attempt(self.now(), link, !has_failed);
     }
 
     fn make_token(&self, number: usize, endpoint: &mut Endpoint, server: usize) {
