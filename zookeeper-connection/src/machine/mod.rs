@@ -302,6 +302,7 @@ impl<C> Machine<C> {
     pub fn handle_close(&mut self, now: Moment) {
         self.status.contact = ContactState::Closed;
         self.actions.retain(|action| !matches!(action, Action::Tell(_)));
+        self.drop_probe();
         self.session.close(now);
         self.settle(now, GIVEN_UP);
     }
@@ -450,7 +451,6 @@ impl<C> Machine<C> {
     /// Ends at once. Returns what must be dropped, because it owns the continuations of the calls.
     pub(crate) fn abandon(&mut self) -> impl Sized + use<C> {
         self.give_up_link("the connection has ended", None);
-        self.drop_probe();
         (self.session.abandon(), std::mem::take(&mut self.actions))
     }
 
@@ -575,7 +575,6 @@ impl<C> Machine<C> {
                 }
                 session::Action::Ended => {
                     self.give_up_link(why, None);
-                    self.drop_probe();
                     self.actions.push_back(Action::Ended);
                 }
             }
@@ -623,7 +622,6 @@ impl<C> Machine<C> {
         link.is_serving = true;
         let target = link.target;
         self.search.servers.record_success(target);
-        self.drop_probe();
         let delay = self.random.f64();
         let granted = self.ticks.connected(now, target.address, fresh, delay);
         let server = self.search.servers.describe(target);
@@ -638,10 +636,6 @@ impl<C> Machine<C> {
     }
 
     fn on_disconnect(&mut self, now: Moment) {
-        self.drop_probe();
-        if let Some(tickets) = &mut self.tickets {
-            tickets.disconnected();
-        }
         self.notices.lost_contact(now);
         self.tell(ClientEvent::Disconnected);
         let outcomes = self.search.servers.outcomes();
@@ -688,7 +682,7 @@ impl<C> Machine<C> {
         self.session.failed(now);
     }
 
-    /// Gives all transports up, except that of a probe. Records why, and the trouble with the addresses at which no
+    /// Gives all transports up. Records why, and the trouble with the addresses at which no
     /// server serves the session.
     fn give_up_link(&mut self, why: &str, trouble: Option<Trouble>) {
         self.close_attempts(Some((why, trouble)));
@@ -697,6 +691,10 @@ impl<C> Machine<C> {
 
     fn drop_link(&mut self, why: &str, trouble: Option<Trouble>) {
         let Some(link) = self.link.take() else { return };
+        self.drop_probe();
+        if let Some(tickets) = &mut self.tickets {
+            tickets.disconnected();
+        }
         self.search.servers.record_failure(link.target, why.to_owned());
         if let Some(trouble) = trouble.filter(|_| !link.is_serving) {
             self.search.servers.record_trouble(link.target, trouble);

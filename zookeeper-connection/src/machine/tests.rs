@@ -179,15 +179,7 @@ fn server_of_a_connection_is_known_although_it_is_lost_at_once() {
     let mut searching = Searching::new(1, false);
     let (link, address) = searching.opens[0];
     searching.machine.handle_opened(at(1), link);
-    let mut answer = Vec::new();
-    let response = ConnectResponse {
-        timeout_ms: 30_000,
-        session_id: 7,
-        password: Password::new([1; 16]),
-        read_only: false,
-    };
-    ConnectAnswer::Accepted(response).encode(&mut answer);
-    searching.machine.handle_bytes(at(1), link, &answer);
+    searching.machine.handle_bytes(at(1), link, &accepted(TIMEOUT));
     searching.machine.handle_closed(at(1), link);
     assert_eq!(searching.machine.link_in_use(), None);
     let mut tells = searching.machine.actions().filter_map(|action| match action {
@@ -197,4 +189,117 @@ fn server_of_a_connection_is_known_although_it_is_lost_at_once() {
     assert!(matches!(tells.next(), Some(ClientEvent::Connected(_))));
     assert_eq!(tells.next(), Some(&ClientEvent::Disconnected));
     assert_eq!(searching.machine.status().server, address.to_string());
+}
+
+/// Inputs at random, from an owner that follows the rules.
+struct AtRandom {
+    searching: Searching,
+    random: fastrand::Rng,
+    now: Moment,
+    /// The transports that are being opened or are open.
+    links: Vec<LinkId>,
+    opened: Vec<LinkId>,
+    has_ended: bool,
+}
+
+impl AtRandom {
+    fn new(seed: u64) -> AtRandom {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut options = ConnectionOptions::new(Duration::from_secs(random.u64(1..30)));
+        options.tick = random.bool().then_some(Duration::from_secs(1));
+        let servers: Vec<String> = (1..=random.usize(1..4)).map(|number| format!("zk{number}:1")).collect();
+        let searching = Searching::on(&servers, &options, random.bool());
+        AtRandom { searching, random, now: at(0), links: Vec::new(), opened: Vec::new(), has_ended: false }
+    }
+
+    /// Carries out the actions.
+    fn act(&mut self) {
+        let machine = &mut self.searching.machine;
+        while let Some(link) = machine.poll_close() {
+            self.links.retain(|known| *known != link);
+            self.opened.retain(|known| *known != link);
+        }
+        for link in &self.links {
+            assert!(machine.is_wanted(*link), "{link:?} is neither wanted nor closed");
+        }
+        while let Some(action) = machine.poll_action() {
+            assert!(!self.has_ended, "nothing follows the end");
+            match action {
+                Action::Open { link, .. } if machine.is_wanted(link) => self.links.push(link),
+                Action::Resolve(lookup) if self.random.bool() => {
+                    let address = SocketAddr::from(([10, 0, 0, self.random.u8(1..9)], 1));
+                    let answer = if self.random.bool() { Ok(vec![address]) } else { Err("none".to_owned()) };
+                    machine.handle_resolved(self.now, lookup.server, answer);
+                }
+                Action::MakeToken { server, .. } if self.random.bool() => {
+                    let token = if self.random.bool() { Ok(Token(vec![7])) } else { Err("none".to_owned()) };
+                    machine.handle_token(self.now, server, token);
+                }
+                Action::Ended => self.has_ended = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn some_link(&mut self) -> Option<LinkId> {
+        let position = self.random.usize(..self.links.len().max(1));
+        self.links.get(position).copied()
+    }
+
+    fn step(&mut self) {
+        let kind = self.random.u8(..8);
+        let (now, link) = (self.now, self.some_link());
+        let is_open = link.is_some_and(|link| self.opened.contains(&link));
+        let machine = &mut self.searching.machine;
+        match (kind, link) {
+            (0, Some(link)) if !is_open => {
+                self.opened.push(link);
+                machine.handle_opened(now, link);
+            }
+            (1, Some(link)) if is_open => {
+                self.links.retain(|known| *known != link);
+                machine.handle_closed(now, link);
+            }
+            (2, Some(link)) => {
+                self.links.retain(|known| *known != link);
+                let failure = Failure { why: String::new(), refuses_certificate: self.random.bool() };
+                machine.handle_failed(now, link, failure);
+            }
+            (3 | 4, Some(link)) if is_open => {
+                let timeout = self.random.u64(1..30);
+                machine.handle_bytes(now, link, &accepted(Duration::from_secs(timeout)));
+            }
+            (5, _) if self.random.u8(..8) == 0 => machine.handle_close(now),
+            _ => self.pass(),
+        }
+        self.act();
+    }
+
+    fn pass(&mut self) {
+        let Some(deadline) = self.searching.machine.poll_deadline() else { return };
+        self.now = self.now.max(deadline);
+        self.searching.machine.handle_time(self.now);
+        let next = self.searching.machine.poll_deadline();
+        assert!(next.is_none_or(|next| next > self.now), "the timer is called for ever at {:?}", self.now);
+    }
+}
+
+fn accepted(timeout: Duration) -> Vec<u8> {
+    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap();
+    let response =
+        ConnectResponse { timeout_ms, session_id: 7, password: Password::new([1; 16]), read_only: false };
+    let mut answer = Vec::new();
+    ConnectAnswer::Accepted(response).encode(&mut answer);
+    answer
+}
+
+#[test]
+fn time_always_goes_on_and_each_transport_is_wanted_or_closed() {
+    for seed in 0..3000 {
+        let mut at_random = AtRandom::new(seed);
+        at_random.act();
+        for _ in 0..60 {
+            at_random.step();
+        }
+    }
 }
