@@ -418,6 +418,10 @@ impl<C> Machine<C> {
             self.session.timer(now);
             self.settle(now, NO_ANSWER);
         }
+        if self.session.deadline().is_none() {
+            // It has ended.
+            return;
+        }
         if self.search.is_due(now) {
             self.try_next(now);
             self.settle(now, GIVEN_UP);

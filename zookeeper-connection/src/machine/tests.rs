@@ -227,7 +227,7 @@ impl AtRandom {
             assert!(machine.is_wanted(*link), "{link:?} is neither wanted nor closed");
         }
         while let Some(action) = machine.poll_action() {
-            assert!(!self.has_ended, "nothing follows the end");
+            assert!(!self.has_ended, "nothing follows the end: {action:?}");
             match action {
                 Action::Open { link, .. } if machine.is_wanted(link) => self.links.push(link),
                 Action::Resolve(lookup) if self.random.bool() => {
