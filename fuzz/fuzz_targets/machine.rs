@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zookeeper_connection::machine::laws;
+use zookeeper_connection::machine::session::laws;
 
 fuzz_target!(|history: &[u8]| laws::check_history(history));
