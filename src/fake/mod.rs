@@ -78,6 +78,7 @@ pub use log::Call;
 #[cfg(test)]
 pub(crate) use served::{Fired, ServedConnection, View};
 pub use tree::SequenceEnd;
+pub use zookeeper_connection::Granted;
 
 /// An in-memory ZooKeeper server.
 ///
@@ -300,9 +301,9 @@ impl SimulatedZooKeeper {
 
     /// Executes a transaction, as another client.
     #[cfg(test)]
-    pub(crate) fn transact(&self, operations: &[crate::client::port::Op]) {
+    pub(crate) fn transact(&self, operations: &[crate::client::Op]) {
         let transacted = self.act(|state| Ok(state.transact(operations, Requester::Other(0))));
-        let is_committed = matches!(transacted, Ok(crate::client::port::Transacted::Committed(_)));
+        let is_committed = matches!(transacted, Ok(crate::client::Transacted::Committed(_)));
         assert!(is_committed, "{operations:?}: {transacted:?}");
     }
 

@@ -2,19 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
+use crate::client::{Call, Done};
 use crate::fake::SimulatedClient;
+use crate::tests::Wrapped;
 use crate::time::Job;
 
 /// A client that makes each call, and reports its outcome, on the thread that submits the call.
 pub(crate) struct HoldingClient {
     client: Arc<SimulatedClient>,
-    /// Whether the session ends with the client. Otherwise the session is borrowed and lives on.
-    owns_session: bool,
     /// Which parts of the next calls of `get_data` to hold back.
     holds: Mutex<VecDeque<Hold>>,
     held: Mutex<VecDeque<Job>>,
@@ -29,16 +27,7 @@ pub(crate) enum Hold {
 
 impl HoldingClient {
     pub(crate) fn new(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
-        HoldingClient::with(client, true)
-    }
-
-    /// Creates a client whose session belongs to the application.
-    pub(crate) fn borrowing(client: Arc<SimulatedClient>) -> Arc<HoldingClient> {
-        HoldingClient::with(client, false)
-    }
-
-    fn with(client: Arc<SimulatedClient>, owns_session: bool) -> Arc<HoldingClient> {
-        Arc::new(HoldingClient { client, owns_session, holds: Mutex::default(), held: Mutex::default() })
+        Arc::new(HoldingClient { client, holds: Mutex::default(), held: Mutex::default() })
     }
 
     /// Holds back this part of the next call of `get_data` for which nothing is held back yet.
@@ -53,9 +42,9 @@ impl HoldingClient {
     }
 }
 
-impl ZooKeeperClient for HoldingClient {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.client.run_on(runtime);
+impl Wrapped for HoldingClient {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.client
     }
 
     fn submit(&self, call: Call, done: Done) {
@@ -73,47 +62,5 @@ impl ZooKeeperClient for HoldingClient {
             }
         };
         self.held.lock().push_back(held);
-    }
-
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
-    fn remove_watches(&self, path: &str) {
-        self.client.remove_watches(path);
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.client.subscribe(sink)
-    }
-
-    fn session_id(&self) -> Option<i64> {
-        Some(self.client.session_id())
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.client.report_delay()
-    }
-
-    fn min_idle_for_ping(&self) -> Duration {
-        self.client.min_idle_for_ping()
-    }
-
-    fn reports_pings(&self) -> bool {
-        self.client.reports_pings()
-    }
-
-    fn owns_session(&self) -> bool {
-        self.owns_session
-    }
-
-    fn close(&self) {
-        if self.owns_session {
-            self.client.close();
-        }
     }
 }

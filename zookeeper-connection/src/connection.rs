@@ -206,6 +206,7 @@ impl fmt::Debug for ConnectionOptions {
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
+    jute_max_buffer: usize,
     pub(crate) max_buffer: MaxBuffer,
     /// The requested session timeout. [`Connection::close`] may wait this long even if a server has granted less.
     max_close: Duration,
@@ -352,7 +353,8 @@ impl Connection {
         };
         let thread = thread::Builder::new().name("zk-io".to_owned());
         thread.spawn(move || io_thread.run()).map_err(ConnectError::thread)?;
-        Ok(Connection { shared, chroot, max_buffer, max_close: session_timeout })
+        let jute_max_buffer = options.jute_max_buffer;
+        Ok(Connection { shared, chroot, jute_max_buffer, max_buffer, max_close: session_timeout })
     }
 
     /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
@@ -477,6 +479,12 @@ impl Connection {
     #[must_use]
     pub fn chroot(&self) -> Option<&str> {
         self.chroot.prefix()
+    }
+
+    /// Returns the servers' `jute.maxbuffer`, as given in the [options](ConnectionOptions::jute_max_buffer).
+    #[must_use]
+    pub fn jute_max_buffer(&self) -> usize {
+        self.jute_max_buffer
     }
 
     /// Returns the grant on the current connection, or on the last one.

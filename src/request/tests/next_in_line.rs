@@ -1,13 +1,13 @@
 //! Tests of waiters that know that only one request is ahead.
 
 use super::*;
-use crate::tests::{Hold, HoldingClient};
+use crate::tests::{Hold, HoldingClient, open_wrapped};
 
 impl Fixture {
     /// Opens a session on an ordered client.
     fn ordered(zk: &SimulatedZooKeeper) -> Fixture {
         let client = zk.connect(LONG);
-        let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
+        let session = open_wrapped(HoldingClient::new(client.clone())).unwrap();
         Fixture { client, session }
     }
 
@@ -233,7 +233,7 @@ fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
     let zk = server();
     let client = zk.connect(LONG);
     let ordered = HoldingClient::new(client.clone());
-    let fixture = Fixture { client, session: Session::from_client(ordered.clone()).unwrap() };
+    let fixture = Fixture { client, session: open_wrapped(ordered.clone()).unwrap() };
     let ahead = other(&zk);
     ordered.hold_next(Hold::Reply);
     let (lock, calls) = waiter(&fixture);

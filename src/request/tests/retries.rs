@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::{ErrorKind, ErrorReason};
 use crate::locks::MultiLock;
-use crate::tests::{HoldingClient, open_client_on_manual_runtime, open_on_manual_runtime};
+use crate::tests::{HoldingClient, open_on_manual_runtime, open_wrapped_on_manual_runtime};
 use crate::time::Runtime;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -171,7 +171,7 @@ fn attempts_that_fail_on_the_spot_are_made_at_intervals() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
     let simulated = zk.connect(LONG);
-    let (runtime, session) = open_client_on_manual_runtime(HoldingClient::new(simulated.clone()), LONG);
+    let (runtime, session) = open_wrapped_on_manual_runtime(HoldingClient::new(simulated.clone()));
     for _ in 0..100 {
         simulated.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }

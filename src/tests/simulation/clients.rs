@@ -11,7 +11,6 @@ use super::application::{self, CLIENT_DROP, ClientWithDrop, FACTORY, FACTORY_DRO
 use super::baton::{Wait, pause, role};
 use super::link::{Drift, Heard, Link, Pings};
 use super::locks::new_lock;
-use super::network::Wire;
 use super::profile::session_timeout;
 use super::random::Random;
 use super::runtime::SimulatedRuntime;
@@ -20,25 +19,20 @@ use super::wire::SimulatedConnection;
 use super::world::{ClientState, World};
 use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
-use crate::tests::port;
 use crate::time::{Moment, Runtime};
-use crate::{LockError, Session};
+use crate::{CancelToken, LockError, Session};
 
 /// A client without a session yet.
 struct NewClient {
     number: usize,
     timeout: Duration,
-    min_idle_for_ping: Duration,
 }
 
 impl NewClient {
     fn connect(&self, world: &Arc<World>) -> Result<Arc<dyn ZooKeeperClient>> {
-        if world.profile.on_wire {
-            let connection = SimulatedConnection::new(world, self.number);
-            connection.wait_for_contact()?;
-            return Ok(connection);
-        }
-        Ok(port(Wire::new(world, self.number, self.min_idle_for_ping)))
+        let connection = SimulatedConnection::new(world, self.number);
+        connection.wait_for_contact()?;
+        Ok(connection)
     }
 }
 
@@ -102,7 +96,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
     };
     let value = Value::new(world, FACTORY_DROP);
     let world = Arc::clone(world);
-    let client = move || {
+    let client = move |_: &Arc<dyn Runtime>, _: &CancelToken| {
         let _ = &value;
         // Proof: the runtime is made before the client.
         let new = newest.lock().take().expect("the runtime comes first");
@@ -171,8 +165,6 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
         ),
     };
     let simulated = world.zookeeper.connect(timeout);
-    // On the wire, the server answers in full.
-    simulated.set_returns_stats(reports_pings);
     let client = ClientState {
         process: state.clients.len(),
         simulated,
@@ -207,7 +199,7 @@ fn add_client(world: &Arc<World>, runtime: Weak<SimulatedRuntime>, opening: bool
     };
     client.simulated.grant(client.granted());
     state.clients.push(client);
-    NewClient { number: state.clients.len() - 1, timeout, min_idle_for_ping }
+    NewClient { number: state.clients.len() - 1, timeout }
 }
 
 /// Draws a tick.

@@ -206,7 +206,7 @@ impl Profile {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
             profile.sequence_end = random.of(&ends);
         }
-        profile.unreadable = !profile.shares && random.one_in(4);
+        profile.unreadable = false;
         profile.blocks = profile.shares || profile.raises || faults.stalls || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
         profile.cohorts = profile.blocks && !random.one_in(3);
@@ -219,7 +219,7 @@ impl Profile {
             // Leaves the locks to the threads that block.
             profile.locks_per_client = 0;
         }
-        profile.on_wire = random.one_in(3);
+        profile.on_wire = true;
         if profile.on_wire {
             profile.servers = random.of(&[1, 2, 3, 3]);
             profile.events_have_zxids = random.one_in(2);
@@ -230,8 +230,8 @@ impl Profile {
         if profile.blocks && !profile.mostly_cohorts {
             profile.permits = random.of(&[0, 0, 1, 2, 2, 3]);
         }
-        profile.transacts = profile.blocks && !profile.on_wire && !profile.unreadable && random.one_in(2);
-        profile.mostly_jobs = profile.transacts && !profile.mostly_cohorts && random.one_in(2);
+        profile.transacts = false;
+        profile.mostly_jobs = false;
         if profile.mostly_jobs {
             // Repetitions are dangerous only after lost replies.
             profile.faults.failing_calls = !calm;

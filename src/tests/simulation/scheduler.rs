@@ -117,7 +117,7 @@ impl<'a> Scheduler<'a> {
                 let state = self.world.state();
                 let event = state.clients[client].events.front();
                 event.is_some_and(|(_, event)| {
-                    matches!(event, crate::client::port::ClientEvent::PingAnswered { .. })
+                    matches!(event, crate::client::ClientEvent::PingAnswered { .. })
                 })
             }
             _ => false,
@@ -410,7 +410,7 @@ impl<'a> Scheduler<'a> {
         };
         let line = format!("client {client} gets {}", describe(&event));
         match event {
-            crate::client::port::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
+            crate::client::ClientEvent::PingAnswered { .. } => self.world.note_routine(line),
             _ => self.world.note(line),
         }
         sink(event);
@@ -533,9 +533,9 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-pub(super) fn describe(event: &crate::client::port::ClientEvent) -> String {
+pub(super) fn describe(event: &crate::client::ClientEvent) -> String {
     match event {
-        crate::client::port::ClientEvent::NodeChanged { path, is_deleted } => {
+        crate::client::ClientEvent::NodeChanged { path, is_deleted } => {
             let what = if *is_deleted { "the deletion" } else { "a change" };
             format!("{what} of {}", super::world::short(path))
         }

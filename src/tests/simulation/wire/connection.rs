@@ -11,7 +11,8 @@ use super::sasl::Tickets;
 use super::session::{Ticketed, Wired};
 use crate::LockError;
 use crate::client::{
-    Call, ClientEvent, Done, EventSink, Granted, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient,
+    Call, ClientEvent, Done, EventSink, Granted, Identity, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH,
+    ZooKeeperClient,
 };
 use crate::error::ZkError;
 use crate::tests::simulation::baton::{Wait, pause, role};
@@ -142,16 +143,8 @@ impl ZooKeeperClient for SimulatedConnection {
         }
     }
 
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
     fn remove_watches(&self, path: &str) {
         self.with_endpoint(|endpoint| endpoint.remove_watches(path));
-    }
-
-    fn reports_pings(&self) -> bool {
-        true
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
@@ -165,16 +158,13 @@ impl ZooKeeperClient for SimulatedConnection {
         contact == Some(Contact::Connected)
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.with_endpoint(|endpoint| endpoint.granted.session_timeout).unwrap_or(self.requested)
+    fn identity(&self) -> Identity {
+        Identity { jute_max_buffer: self.world.profile.jute_max_buffer, ..Identity::default() }
     }
 
-    fn report_delay(&self) -> Duration {
-        self.with_endpoint(|endpoint| endpoint.granted.report_delay).unwrap_or_default()
-    }
-
-    fn jute_max_buffer(&self) -> usize {
-        self.world.profile.jute_max_buffer
+    fn granted(&self) -> Granted {
+        let granted = self.with_endpoint(|endpoint| endpoint.granted);
+        granted.unwrap_or_else(|| Granted::new(self.requested).with_report_delay(Duration::ZERO))
     }
 
     fn close(&self) {
@@ -184,7 +174,7 @@ impl ZooKeeperClient for SimulatedConnection {
         if role().is_none() {
             return self.world.run_wire(self.client);
         }
-        let longest = self.session_timeout().max(self.requested) + CLOSE_MARGIN;
+        let longest = self.granted().session_timeout.max(self.requested) + CLOSE_MARGIN;
         self.wait_for(|endpoint| endpoint.has_ended, self.world.now().after(longest));
     }
 }
