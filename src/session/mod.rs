@@ -168,6 +168,7 @@ impl Session {
         SessionBuilder::new(connect_string.into())
     }
 
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
@@ -214,6 +215,7 @@ impl Session {
         }
     }
 
+    #[cfg(any(test, feature = "seam", feature = "test-util"))]
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
         let core = replacement::make(&factory, &CancelToken::new())?;
         Session::replaced_by(core, factory)
