@@ -7,6 +7,7 @@ mod contained;
 #[cfg_attr(docsrs, doc(cfg(feature = "seam")))]
 pub mod seam;
 #[cfg(not(feature = "seam"))]
+#[allow(unreachable_pub, reason = "public with the feature")]
 mod seam;
 mod verbs;
 

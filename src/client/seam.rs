@@ -12,10 +12,13 @@ use zookeeper_connection::support::lock_order::assert_none_held;
 
 use super::DEFAULT_JUTE_MAX_BUFFER;
 
+#[cfg(feature = "seam")]
 pub use zookeeper_connection::{
     Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, MaxBuffer, Moment, Names, NamesIter, Op,
     Reply, Transacted, Verbs,
 };
+#[cfg(not(feature = "seam"))]
+use zookeeper_connection::{Call, Done, EventSink, Granted};
 
 /// A client with one ZooKeeper session, on which the locks run.
 ///

@@ -15,6 +15,8 @@ mod ownership;
 mod pool;
 mod process;
 mod replacement;
+#[cfg(feature = "seam")]
+mod seam;
 mod seat;
 mod threads;
 mod timer;
@@ -33,7 +35,6 @@ use crate::logging;
 use crate::process::{PerProcess, Process};
 use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Moment, Runtime};
-use crate::wait::CancelToken;
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Tracker};
@@ -43,6 +44,7 @@ pub(crate) use self::mailbox::Mailbox;
 pub(crate) use self::process::check_process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits the timeout further, by default to between 4 s and 40 s.
@@ -182,42 +184,9 @@ impl Session {
         Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
-    /// Opens a session on a client that the factory makes: see [`client::seam`](crate::client::seam).
-    ///
-    /// With `replace_lost_sessions`, the session behaves like one with
-    /// [`SessionBuilder::replace_lost_sessions`]: the factory makes the next client after each loss.
-    ///
-    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. If the ZooKeeper
-    /// session were older, a lock could seem to be held after the servers have given it to another client.
-    ///
-    /// The first call of the factory is made on the calling thread, and each later one on a thread of the session. The
-    /// factory may block, preferably for no longer than a session timeout. If a later call fails or panics, the factory
-    /// is called again: soon at first, later after at most three seconds. A client that cannot be used is closed. The
-    /// factory and the lost clients are dropped on a callback thread.
-    ///
-    /// # Errors
-    /// - The error of the factory's first call.
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the session timeout is out of bounds.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server answered a write of the client within the session
-    ///   timeout, the client's session has ended, or the factory panicked.
-    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
-    #[cfg(feature = "seam")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "seam")))]
-    pub fn from_factory(
-        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
-        replace_lost_sessions: bool,
-    ) -> Result<Session> {
-        let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        let factory = Factory::new(runtime, move |_, _| factory());
-        match replace_lost_sessions {
-            true => Session::open_replaced(factory),
-            false => Ok(Session::on(replacement::make(&factory, &CancelToken::new())?)),
-        }
-    }
-
     #[cfg(any(test, feature = "seam", feature = "test-util"))]
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
-        let core = replacement::make(&factory, &CancelToken::new())?;
+        let core = replacement::make(&factory, &crate::wait::CancelToken::new())?;
         Session::replaced_by(core, factory)
     }
 
