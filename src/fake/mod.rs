@@ -1,9 +1,8 @@
 //! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
 //! The primary types in this module are [`SimulatedZooKeeper`], an in-memory server, and [`SimulatedClient`], a client
-//! with a session on it. Pass the client to a session in place of the crate's own connection. Like that connection, the
-//! client sends pings, and its calls, replies and events [keep their order](SimulatedClient::set_ordered). Nothing in
-//! the simulation is random.
+//! that [opens a session](SimulatedClient::open_session) in place of the crate's own connection. Like that connection, the
+//! client sends pings, and its calls, replies and events keep their order. Nothing in the simulation is random.
 //!
 //! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
 //!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.

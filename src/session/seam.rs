@@ -13,7 +13,7 @@ impl Session {
     /// Opens a session on a client that the factory makes: see [`client::seam`](crate::client::seam).
     ///
     /// With `replace_lost_sessions`, the session behaves like one with
-    /// [`SessionBuilder::replace_lost_sessions`]: the factory makes the next client after each loss.
+    /// [`SessionBuilder::replace_lost_sessions`](crate::SessionBuilder::replace_lost_sessions): the factory makes the next client after each loss.
     ///
     /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. If the ZooKeeper
     /// session were older, a lock could seem to be held after the servers have given it to another client.
