@@ -12,7 +12,6 @@ pub(crate) mod counts;
 mod differential;
 mod futures;
 mod hand_over;
-mod holding;
 mod log;
 mod manual_runtime;
 mod of_the_kit;
@@ -41,7 +40,6 @@ use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{Factory, Threads};
 use crate::time::Runtime;
 
-pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::{is_enabled, logged, logged_down_to, write, write_text};
 pub(crate) use self::manual_runtime::{
     ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime, open_wrapped_on_manual_runtime,

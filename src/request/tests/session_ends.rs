@@ -4,7 +4,6 @@ use super::*;
 
 use log::Level;
 
-use crate::tests::{HoldingClient, open_wrapped_on_manual_runtime};
 use crate::time::{Priority, Runtime};
 
 #[test]
@@ -172,9 +171,7 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
     zk.create_sequential(DIR, "x-other-lock-", None);
     let timeout = Duration::from_secs(32);
     for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::SessionLost)] {
-        let client = zk.connect(timeout);
-        let ordered = HoldingClient::new(client.clone());
-        let (runtime, session) = open_wrapped_on_manual_runtime(ordered);
+        let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
         let fixture = Fixture { client, session };
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
