@@ -112,7 +112,7 @@
 //!   revoking a lock.
 //! - [`data`]: reading, writing and following data kept beside a lock.
 //! - [`events`]: what happens on a session, for metrics and audit logs.
-//! - [`client`]: ZooKeeper's own types, such as ACLs, and the interface for other client libraries.
+//! - [`client`]: ZooKeeper's own types, such as ACLs.
 //! - [`recipe`]: the names of requests, which let programs with different libraries share a lock.
 //! - `fake`, with the feature `test-util`: an in-memory ZooKeeper for tests, with faults on command and a clock that
 //!   the test advances.
@@ -129,6 +129,7 @@
 //!   `krb5-devel clang-devel`). Running needs the library itself (Debian: `libgssapi-krb5-2`; RHEL:
 //!   `krb5-libs`).
 //! - `test-util`: the module `fake`.
+//! - `seam`: the module `client::seam`, for adapters that run the locks on another client library. Unstable.
 //!
 //! Separate packages:
 //! - `zklock`: a program that runs commands under a lock, and shows queues.
@@ -154,7 +155,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a feature, links to the items that it adds are broken. A build with all features checks every link.
 #![cfg_attr(
-    not(all(feature = "tls", feature = "kerberos", feature = "test-util")),
+    not(all(feature = "tls", feature = "kerberos", feature = "seam", feature = "test-util")),
     allow(rustdoc::broken_intra_doc_links)
 )]
 #![forbid(unsafe_code)]
@@ -216,9 +217,6 @@ pub use recipe::laws;
 pub use recipe::znode_name::ZNodeName;
 pub use retry::RetryPolicy;
 pub use session::events;
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use session::own_connection;
 pub use session::{Session, SessionBuilder, SessionState};
 pub use wait::{CancelToken, Wait};
 

@@ -192,7 +192,7 @@ impl ProtocolSupport {
                 Err((_, ZkError::NodeExists)) if mode == CreateMode::Ephemeral => check_is_own(&core, &path),
                 Ok(()) | Err((_, ZkError::NodeExists)) => Ok(()),
                 Err((_, ZkError::NoNode)) => {
-                    let chroot = core.client().chroot();
+                    let chroot = core.client().identity().chroot;
                     Err(LockError::no_chroot(Operation::CREATE, &path, chroot.as_deref()))
                 }
                 Err((path, error)) => Err(core.failure(Operation::CREATE, &path, error)),
@@ -246,7 +246,7 @@ impl ProtocolSupport {
 /// Checks that a znode, which a create has found, belongs to this session.
 fn check_is_own(core: &Arc<Core>, path: &ZNodePath) -> Result<()> {
     match core.call(Operation::READ, path, Call::exists(path, false))?.map(|stat| stat.session()) {
-        Some(Some(owner)) if core.client().session_id() == Some(owner) => Ok(()),
+        Some(Some(owner)) if core.client().identity().session_id == Some(owner) => Ok(()),
         Some(owner) => Err(LockError::znode_of_another(Operation::CREATE, path, owner)),
         // It was deleted in the meantime.
         None => Err(core.failure(Operation::CREATE, path, ZkError::NodeExists)),

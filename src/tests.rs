@@ -4,7 +4,6 @@
 //! The tests in `tests/` and the benchmarks share some of these parts through `tests/support`. Packages share
 //! files by symbolic links, because a published package contains only its own files.
 
-mod blocking;
 #[cfg(feature = "tls")]
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, each of which uses a part")]
 pub(crate) mod certificates;
@@ -13,7 +12,6 @@ pub(crate) mod counts;
 mod differential;
 mod futures;
 mod hand_over;
-mod holding;
 mod log;
 mod manual_runtime;
 mod of_the_kit;
@@ -21,12 +19,14 @@ mod of_the_kit;
 mod panics;
 #[allow(dead_code, reason = "shared with the crate `zookeeper-connection`")]
 mod server;
+#[allow(dead_code, reason = "parts that only another client than the crate's own uses are about to go")]
 pub(crate) mod simulation;
 mod stepped;
 mod surface;
 #[allow(dead_code, unreachable_pub, reason = "shared with other binaries, each of which uses a part")]
 pub(crate) mod wait;
 mod watchdog;
+mod wrapped;
 
 use std::sync::Arc;
 use std::thread;
@@ -40,12 +40,13 @@ use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::{Factory, Threads};
 use crate::time::Runtime;
 
-pub(crate) use self::blocking::{BlockingClient, BlockingFake, port};
-pub(crate) use self::holding::{Hold, HoldingClient};
 pub(crate) use self::log::{is_enabled, logged, logged_down_to, write, write_text};
-pub(crate) use self::manual_runtime::{ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime};
+pub(crate) use self::manual_runtime::{
+    ManualRuntime, open_client_on_manual_runtime, open_on_manual_runtime, open_wrapped_on_manual_runtime,
+};
 pub(crate) use self::stepped::{Request, SteppedClient};
 pub(crate) use self::wait::{deadline, eventually};
+pub(crate) use self::wrapped::{Wrapped, open_client, open_wrapped};
 
 /// Starts the monitors that end the test run when something goes wrong that no test would notice. Must be
 /// called before the threads of a session are started.
@@ -76,12 +77,25 @@ pub(crate) fn replacing_session_on(
 ) -> (Session, Receiver<Arc<SimulatedClient>>) {
     let (made, clients) = unbounded();
     let zookeeper = zookeeper.clone();
-    let factory = Factory::new(runtime, move || {
+    let factory = Factory::new(runtime, move |runtime, _| {
         let client = zookeeper.connect(session_timeout);
+        client.run_on(runtime);
         let _ = made.send(Arc::clone(&client));
         Ok(client)
     });
     (Session::open_replaced(factory).unwrap(), clients)
+}
+
+/// Opens a session in real time that gets its clients from this factory.
+pub(crate) fn session_by_factory(
+    factory: impl Fn() -> Result<Arc<SimulatedClient>> + Send + Sync + 'static,
+) -> Result<Session> {
+    let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
+    Session::open_replaced(Factory::new(runtime, move |runtime, _| {
+        let client = factory()?;
+        client.run_on(runtime);
+        Ok(client)
+    }))
 }
 
 /// Calls `lose`, then waits until another session has replaced the current one.

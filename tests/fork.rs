@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use log::Level;
 use uuid::Uuid;
 use zookeeper_connection::support::logging;
-use zookeeper_recipes_lock::client::port::{Call, Done, Enqueued, EventSink, Reply, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::{
+    Call, Done, Enqueued, EventSink, Granted, Identity, Reply, ZooKeeperClient,
+};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 use zookeeper_recipes_lock::crossbeam_channel::TryRecvError;
 use zookeeper_recipes_lock::data::{NodeTracker, RecoverableZooKeeper};
@@ -43,7 +45,7 @@ fn main() {
     println!("test forked_children_make_names_of_their_own ... ok");
 
     let zookeeper = SimulatedZooKeeper::new();
-    let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+    let session = zookeeper.connect(Duration::from_secs(30)).open_session().expect("there is contact");
     let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
 
     let guard = blocking("/locks/forked").lock().expect("the lock is free");
@@ -52,7 +54,7 @@ fn main() {
     // znode.
     let direct = Arc::new(Direct::on(&zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
-    let of_direct = Session::from_client(client).expect("there is contact");
+    let of_direct = Session::from_factory(move || Ok(Arc::clone(&client)), false).expect("there is contact");
     let direct_lock = BlockingWriteLock::new(&of_direct, "/locks/direct").expect("the path is valid");
     let dropped = direct_lock.lock().expect("the lock is free");
     in_each_child(
@@ -124,7 +126,7 @@ fn main() {
     println!("test log_lines_of_a_forked_child_are_not_held_up ... ok");
 
     // In the parent, dropping this last handle ends the session. In a child, it must not.
-    let last = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+    let last = zookeeper.connect(Duration::from_secs(30)).open_session().expect("there is contact");
     let is_connected = || last.state() == SessionState::Connected;
     in_each_child("a handle", is_connected, || drop_copy(&last));
     println!("test forked_child_drops_the_last_handle ... ok");
@@ -150,8 +152,7 @@ fn children_make_names_of_their_own() {
     let names = tempfile::tempdir().expect("a directory");
     let make_a_name = |file: &str| {
         let zookeeper = SimulatedZooKeeper::new();
-        let session =
-            Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+        let session = zookeeper.connect(Duration::from_secs(30)).open_session().expect("there is contact");
         let lock = BlockingWriteLock::new(&session, "/lock").expect("the path is valid");
         let guard = lock.lock().expect("the lock is free");
         let data = zookeeper.data(guard.id()).expect("the znode exists");
@@ -196,7 +197,7 @@ fn lines_of_a_child_are_not_held_up() {
 fn futures_of_a_child_complete_at_once(zookeeper: &SimulatedZooKeeper) {
     let direct = Arc::new(Direct::on(zookeeper));
     let client: Arc<dyn ZooKeeperClient> = direct.clone();
-    let session = Session::from_client(client).expect("there is contact");
+    let session = Session::from_factory(move || Ok(Arc::clone(&client)), false).expect("there is contact");
     let blocking = |dir: &str| BlockingWriteLock::new(&session, dir).expect("the path is valid");
     let lock = blocking("/locks/awaited");
     let semaphore = Semaphore::new(&session, "/locks/permits", 1).expect("the path is valid");
@@ -242,7 +243,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
 /// these threads constantly use the same locks. In a debug build, a child also panics if it takes a mutex of its parent
 /// that nobody holds.
 fn calls_of_a_child_fail_at_once(zookeeper: &SimulatedZooKeeper) {
-    let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).expect("there is contact");
+    let session = zookeeper.connect(Duration::from_secs(30)).open_session().expect("there is contact");
     of_a_session(&session);
     of_exclusive_locks(&session);
     of_other_locks(&session);
@@ -524,12 +525,12 @@ impl ZooKeeperClient for Direct {
         self.client.subscribe(sink)
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
+    fn identity(&self) -> Identity {
+        self.client.identity()
     }
 
-    fn report_delay(&self) -> Duration {
-        self.client.report_delay()
+    fn granted(&self) -> Granted {
+        self.client.granted()
     }
 
     fn close(&self) {

@@ -21,7 +21,7 @@ use crossbeam_channel::{bounded, unbounded};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use support::leaks::assert_no_threads;
 use zookeeper_connection::support::logging;
-use zookeeper_recipes_lock::client::port::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::{Call, Done, EventSink, Granted, Identity, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 use zookeeper_recipes_lock::data::NodeTracker;
 use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
@@ -255,8 +255,15 @@ fn inject_fault(server: &SimulatedZooKeeper, other: &SimulatedClient, client: &S
 
 fn two_sessions(server: &SimulatedZooKeeper) -> ([Arc<SimulatedClient>; 2], [Session; 2]) {
     let clients = [server.connect(LONG), server.connect(LONG)];
-    let sessions = [0, 1].map(|number: usize| Session::from_client(clients[number].clone()).unwrap());
+    let sessions = [0, 1].map(|number: usize| clients[number].open_session().unwrap());
     (clients, sessions)
+}
+
+/// Opens a session that gets its clients from this factory.
+fn session_by_factory(
+    factory: impl Fn() -> Result<Arc<SimulatedClient>, LockError> + Send + Sync + 'static,
+) -> Result<Session, LockError> {
+    Session::from_factory(move || Ok(factory()? as Arc<dyn ZooKeeperClient>), true)
 }
 
 /// Makes the tests run one at a time, because otherwise each would see the others' log lines.
@@ -329,10 +336,10 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
         server.create(DIR, b"");
         let ahead = server.create_sequential(DIR, "x-other-lock-", None);
         let client = server.connect(LONG);
-        let lost = Session::from_client(client.clone()).unwrap();
+        let lost = client.open_session().unwrap();
         let (made, clients) = unbounded();
         let of_factory = server.clone();
-        let replaced = Session::from_client_factory(move || {
+        let replaced = session_by_factory(move || {
             let client = of_factory.connect(LONG);
             let _ = made.send(Arc::clone(&client));
             Ok(client)
@@ -367,10 +374,6 @@ fn logger_that_blocks_holds_up_neither_the_end_of_a_session_nor_its_replacement(
 struct RefusesAtOnce(Arc<SimulatedClient>);
 
 impl ZooKeeperClient for RefusesAtOnce {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.0.run_on(runtime);
-    }
-
     fn submit(&self, call: Call, done: Done) {
         match call {
             Call::Delete { .. } => done.finish(Err(ZkError::SessionExpired)),
@@ -382,8 +385,12 @@ impl ZooKeeperClient for RefusesAtOnce {
         self.0.subscribe(sink)
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
+    fn granted(&self) -> Granted {
+        self.0.granted()
     }
 
     fn close(&self) {
@@ -397,7 +404,12 @@ fn logger_that_blocks_the_thread_whose_call_is_refused_does_not_hold_up_the_end_
         let server = SimulatedZooKeeper::new();
         server.create(DIR, b"");
         server.create_sequential(DIR, "x-other-lock-", None);
-        let session = Session::from_client(Arc::new(RefusesAtOnce(server.connect(LONG)))).unwrap();
+        let of_factory = server.clone();
+        let session = Session::from_factory(
+            move || Ok(Arc::new(RefusesAtOnce(of_factory.connect(LONG))) as Arc<dyn ZooKeeperClient>),
+            false,
+        )
+        .unwrap();
         let guard = BlockingWriteLock::new(&session, "/locks/held").unwrap().lock().unwrap();
         let waiting = BlockingWriteLock::new(&session, DIR).unwrap();
         let waiter = thread::spawn(move || waiting.lock());
@@ -426,7 +438,7 @@ fn connection_that_comes_and_goes_does_not_fill_the_log() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let states = session.subscribe();
         let lock =
             |number| BlockingWriteLock::new(&session, &format!("/locks/flapping-{number}")).unwrap().lock();
@@ -465,7 +477,7 @@ fn lines_of_an_outage_are_not_overtaken_by_later_ones() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let guard = BlockingWriteLock::new(&session, "/locks/in-order-1").unwrap().lock().unwrap();
         let ahead = server.create_sequential("/locks/in-order-2", "x-other-lock-", None);
         let waiting = WriteLock::with_listener(&session, "/locks/in-order-2", ()).unwrap();
@@ -501,7 +513,7 @@ fn refused_deletion_is_logged_at_its_first_failure_and_its_success() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let (log, logged) = unbounded();
         let reacting = Reacting::with(move |record| {
             let line = record.args().to_string();
@@ -534,7 +546,7 @@ fn refusal_is_logged_as_a_warning_only_for_a_waiting_request() {
         let [_first, nearest] =
             [(); 2].map(|()| server.create_sequential("/locks/dropped", "x-ahead-lock-", None));
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let (log, logged) = unbounded();
         let reacting = Reacting::with(move |record| {
             let line = record.args().to_string();
@@ -627,7 +639,7 @@ fn names_of_others_are_one_line_in_the_log() {
         server.create_sequential("/locks/strange", "x-\u{202e}-lock-", Some(7));
         let (log, logged) = unbounded();
         let reacting = Reacting::with(move |record| drop(log.send(record.args().to_string())));
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         let lock = WriteLock::new(&session, "/locks/strange").unwrap();
         assert!(!lock.lock().unwrap());
         session.close();
@@ -729,7 +741,7 @@ fn all_lines_are_written_by_the_same_thread() {
 /// Every blocking call of an application, within a time that a logger which is stuck must not use up.
 fn call_everything(server: &SimulatedZooKeeper, number: usize) {
     let client = server.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let dir = |name: &str| format!("/stuck/{number}/{name}");
     let blocking = |name: &str| BlockingWriteLock::new(&session, &dir(name)).unwrap();
     let lock = blocking("lock");
@@ -808,7 +820,7 @@ fn reason_for_a_loss_is_written_before_a_close_or_the_drop_of_the_last_handle_re
         let server = SimulatedZooKeeper::new();
         for round in 0..20 {
             let client = server.connect(LONG);
-            let session = Session::from_client(client.clone()).unwrap();
+            let session = client.open_session().unwrap();
             let guard = BlockingWriteLock::new(&session, "/locks/why").unwrap().lock().unwrap();
             let states = session.subscribe();
             let (log, logged) = unbounded();
@@ -845,7 +857,7 @@ fn reason_for_a_loss_is_written_before_a_close_or_the_drop_of_the_last_handle_re
 fn logger_that_is_stuck_holds_up_many_closes_for_one_moment() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
-        let sessions: Vec<_> = (0..50).map(|_| Session::from_client(server.connect(LONG)).unwrap()).collect();
+        let sessions: Vec<_> = (0..50).map(|_| server.connect(LONG).open_session().unwrap()).collect();
         let (open, gate) = bounded::<()>(0);
         let reacting = Reacting::with(move |_| {
             let _ = gate.recv();
@@ -861,7 +873,7 @@ fn logger_that_is_stuck_holds_up_many_closes_for_one_moment() {
 fn logger_that_closes_the_session_does_not_wait_for_itself() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         let (closed, is_closed) = unbounded();
         let of_logger = session.clone();
         let reacting = Reacting::with(move |record| {
@@ -885,7 +897,7 @@ fn logger_that_closes_the_session_does_not_wait_for_itself() {
 fn lines_of_several_threads_come_in_the_order_of_their_events() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         let (log, logged) = unbounded();
         let reacting = Reacting::with(move |record| {
             let line = record.args().to_string();
@@ -979,7 +991,7 @@ fn logger_that_blocks_on_warnings_holds_up_no_call_of_a_client_that_blocks() {
                 let _ = gate.recv();
             }
         });
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         // Make enough calls to occupy a small pool of threads.
         for number in 0..16 {
             let path = format!("/secret/{number}");
@@ -1006,7 +1018,7 @@ fn logger_that_blocks_on_acquisitions_holds_up_no_call() {
                 let _ = gate.recv();
             }
         });
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         let locks: Vec<_> = (0..20)
             .map(|number| {
                 let dir = format!("/locks/blocked/{number}");
@@ -1032,7 +1044,7 @@ fn removal_that_was_refused_is_logged_again_at_the_end_of_the_session() {
     within_the_deadline(|| {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
         let (log, logged) = unbounded();
         let reacting = Reacting::with(move |record| {
@@ -1063,7 +1075,7 @@ fn outage_lasts_until_the_session_is_replaced() {
         let (made, clients) = unbounded();
         let (of_factory, is_out) = (server.clone(), Arc::new(AtomicBool::new(false)));
         let out = Arc::clone(&is_out);
-        let session = Session::from_client_factory(move || {
+        let session = session_by_factory(move || {
             if out.load(Ordering::SeqCst) {
                 return Err(LockError::other("no server"));
             }

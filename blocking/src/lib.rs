@@ -1,29 +1,37 @@
-//! Runs the locks of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on a ZooKeeper client whose calls
-//! block.
+//! Runs the locks of [`zookeeper-recipes-lock`](zookeeper_recipes_lock) on the crate [`zookeeper`].
 //!
-//! - If your application already has a handle of the crate [`zookeeper`], [`session_on`] opens a lock session
-//!   on that handle.
-//! - If you have another client whose calls block, implement [`BlockingClient`] for it, wrap it with
-//!   [`on_workers`], and pass the result to [`Session::from_client`].
-//!
-//! Prefer [`Session::connect`] where you can. Its session survives disconnects that cost a handle its locks,
-//! needs no threads for calls, and makes fewer round trips.
+//! Prefer [`Session::connect`] where you can: see [what this package costs](#what-it-costs). It is for programs that must
+//! reach the servers through the crate `zookeeper`.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use std::time::Duration;
 //! use zookeeper::ZooKeeper;
 //! use zookeeper_recipes_lock::BlockingWriteLock;
 //!
 //! const SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let handle = Arc::new(ZooKeeper::connect("127.0.0.1:2181", SESSION_TIMEOUT, |_| {})?);
-//! let session = zookeeper_recipes_lock_blocking::session_on(handle, SESSION_TIMEOUT)?;
+//! let connect = || ZooKeeper::connect("127.0.0.1:2181", SESSION_TIMEOUT, |_| {});
+//! let session = zookeeper_recipes_lock_blocking::open_session(connect, SESSION_TIMEOUT, false)?;
 //! let guard = BlockingWriteLock::new(&session, "/locks/nightly")?.lock()?;
 //! # drop(guard);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # What it costs
+//! A session of this crate takes over what the library's own client does:
+//! - **Order.** A single thread makes the calls of a session, one after the other. So the calls of a session share one
+//!   round trip at a time, and a call that is stuck holds up all others, including what keeps a lease alive.
+//! - **Events.** An event that comes during a call is passed on after the reply. A hand-over is as late as the call.
+//! - **Pings.** The crate `zookeeper` does not report its pings. So the session makes a read whenever it has made no call
+//!   for five sixths of the session timeout.
+//! - **Disconnects.** On a disconnect, the crate `zookeeper` gives up the session if it has not sent a ping for a session
+//!   timeout, and it sends a ping only after two thirds of a session timeout without any request. A session that holds a
+//!   lock makes requests more often. **So the first disconnect costs a session all its locks.**
+//! - **Old data.** The crate `zookeeper` may move to a server whose state is older than what it has already reported.
+//! - **A session that was replaced silently.** If the ZooKeeper session expires during a write, the crate `zookeeper` may
+//!   make that write on its next session. A znode that is created in this way is deleted again.
+//! - `RunOnce` and `LockGuard::commit` need transactions, which the crate `zookeeper` does not have.
 //!
 //! While no server can be reached, a handle logs thousands of lines a second under the target `zookeeper::`.
 //! With `env_logger`, `RUST_LOG=info,zookeeper::=off` suppresses them. Keep both colons: the filter matches
@@ -41,51 +49,60 @@
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod adapter;
-mod client;
+mod calls;
+mod connection_state;
+mod convert;
 mod logging;
-mod workers;
+mod watches;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::client::seam::ZooKeeperClient;
 use zookeeper_recipes_lock::{LockError, Session};
 
-pub use adapter::{adapter, error_of};
-pub use client::{BlockingClient, on_workers};
+pub use convert::error_of;
 
-/// Opens a session on the application's handle of the crate `zookeeper`.
+/// Opens a session on the handle that `connect` opens.
 ///
-/// **A busy handle loses all its locks on the first disconnect.** On a disconnect, the crate `zookeeper` gives up the
-/// session if it has not sent a ping for a session timeout, and it sends a ping only after two thirds of a session
-/// timeout without any request. If a lock must survive a disconnect, take it on a session that [`Session::connect`]
-/// opens. If you cannot, use a handle that does nothing else, with a session timeout of at least ten ticks of
-/// the servers (20 s by default).
+/// The handle belongs to the session, which closes it. With `replace_lost_sessions`, the session opens another handle
+/// after each loss: see
+/// [`SessionBuilder::replace_lost_sessions`](zookeeper_recipes_lock::SessionBuilder::replace_lost_sessions). Each call of
+/// `connect` must open a new ZooKeeper session.
 ///
 /// # The session timeout
 /// The handle does not report which session timeout a server has granted, and on every reconnect the new
 /// server may grant another. So `session_timeout` must be the smallest that any server of the ensemble grants
-/// to this handle. It must not exceed any server's `maxSessionTimeout`, which is 20 ticks (40 s) by default.
+/// to the handle. It must not exceed any server's `maxSessionTimeout`, which is 20 ticks (40 s) by default.
 /// This must remain true when the configuration changes. **A longer value breaks mutual exclusion.** Ticks
 /// are assumed to be no longer than 2 s.
 ///
-/// # Use of the handle
-/// The handle still belongs to the application. Its default watcher receives no events of the locks. Closing
-/// or dropping the session deletes the znodes of its locks and leaves everything else alone. The session
-/// keeps a reference to the handle until the znodes are deleted, or until there has been no contact for a
-/// session timeout and two minutes more, because a server may keep the ZooKeeper session for longer than its
-/// timeout. If the reply to the creation of a request's znode was lost, the session keeps the
-/// reference until two minutes after that loss, because the znode may appear late.
-///
-/// A call that is made while the handle's I/O thread starts may never be answered, and then no later call is
-/// answered either. So this function waits up to a tenth of a second for the handle to report a state. If the
-/// application makes calls before it calls this function, it should wait for a state first, too.
-///
 /// # Errors
+/// - The error of the first call of `connect`, as [`error_of`] converts it.
 /// - [`InvalidArgument`](zookeeper_recipes_lock::ErrorReason::InvalidArgument): the timeout is out of bounds.
-/// - [`NoServer`](zookeeper_recipes_lock::ErrorReason::NoServer): the handle is closed, or makes no contact within
-///   `session_timeout`.
+/// - [`NoServer`](zookeeper_recipes_lock::ErrorReason::NoServer): the handle makes no contact within `session_timeout`.
 /// - [`Thread`](zookeeper_recipes_lock::ErrorReason::Thread): no thread can be started.
-pub fn session_on(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Result<Session, LockError> {
-    Session::from_client(on_workers(adapter(zk, session_timeout)))
+pub fn open_session(
+    connect: impl Fn() -> zookeeper::ZkResult<ZooKeeper> + Send + Sync + 'static,
+    session_timeout: Duration,
+    replace_lost_sessions: bool,
+) -> Result<Session, LockError> {
+    let client = move || client(connect(), session_timeout);
+    Session::from_factory(client, replace_lost_sessions)
+}
+
+fn client(
+    connected: zookeeper::ZkResult<ZooKeeper>,
+    session_timeout: Duration,
+) -> Result<Arc<dyn ZooKeeperClient>, LockError> {
+    let zk = connected.map_err(|error| LockError::from_client("connect", "the ensemble", error_of(error)))?;
+    let adapter = adapter::Adapter::new(zk, session_timeout);
+    Ok(Arc::new(adapter.map_err(LockError::other)?))
+}
+
+/// Wraps a handle, for the tests of the contract of clients.
+#[doc(hidden)]
+pub fn adapter(zk: ZooKeeper, session_timeout: Duration) -> Result<Arc<dyn ZooKeeperClient>, LockError> {
+    client(Ok(zk), session_timeout)
 }

@@ -8,27 +8,28 @@ mod handle;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use support::leaks::assert_no_threads;
 use support::server::Server;
 use support::wait::eventually;
+use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::WriteLock;
-use zookeeper_recipes_lock_blocking::session_on;
+use zookeeper_recipes_lock_blocking::open_session;
 
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
-fn only_the_borrowed_handle_is_left() {
+fn nothing_is_left_of_a_session_on_a_handle() {
     let server = Server::start();
-    let zk = Arc::new(handle::connect(&server.connect_string(), LONG));
-    let session = session_on(Arc::clone(&zk), LONG).unwrap();
+    let connect_string = server.connect_string();
+    let connect = move || ZooKeeper::connect(&connect_string, LONG, |_| {});
+    let session = open_session(connect, LONG, false).unwrap();
     let lock = WriteLock::new(&session, "/leaks/queue").unwrap();
     assert!(lock.lock().unwrap());
     drop(session);
     drop(lock);
     assert_no_threads("zk-");
-    eventually("the handle is released", || Arc::strong_count(&zk) == 1);
-    assert!(zk.get_children("/leaks/queue", false).unwrap().is_empty());
+    let other = handle::connect(&server.connect_string(), LONG);
+    eventually("the znode is gone", || other.get_children("/leaks/queue", false).unwrap().is_empty());
 }

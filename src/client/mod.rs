@@ -1,25 +1,28 @@
 //! ZooKeeper's own types: ACLs, modes and metadata of znodes, server errors, and TLS and Kerberos settings.
 //!
-//! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes. To run the
-//! locks on another client library, see [`port`].
+//! The primary type in this module is [`Acl`], which [`LockOptions::acl`](crate::LockOptions::acl) takes.
 
 mod contained;
-pub mod port;
-mod session_runtime;
+#[cfg(feature = "seam")]
+#[cfg_attr(docsrs, doc(cfg(feature = "seam")))]
+pub mod seam;
+#[cfg(not(feature = "seam"))]
+#[allow(unreachable_pub, reason = "public with the feature")]
+mod seam;
 mod verbs;
 
 pub use crate::error::{ZkError, ZkResult};
 pub(crate) use contained::contain_call;
-#[cfg(test)]
-pub(crate) use port::Verbs;
-pub(crate) use port::{
-    Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, Op, Reply, SessionRuntime, Transacted,
-    ZooKeeperClient,
-};
+pub(crate) use seam::{Identity, ZooKeeperClient};
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use zookeeper_connection::TlsConfig;
-pub use zookeeper_connection::{Acl, CreateMode, Permissions, Stat};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use zookeeper_connection::Verbs;
+pub use zookeeper_connection::{Acl, CreateMode, Moment, Permissions, Stat};
+pub(crate) use zookeeper_connection::{
+    Ask, Call, ClientEvent, Done, Enqueued, EventSink, Granted, MaxBuffer, Names, Op, Reply, Transacted,
+};
 pub(crate) use zookeeper_connection::{DEFAULT_JUTE_MAX_BUFFER, OpOutcome};
 #[cfg(feature = "kerberos")]
 #[cfg_attr(docsrs, doc(cfg(feature = "kerberos")))]

@@ -1,9 +1,9 @@
 //! [`Verbs`]: a blocking method for each call.
 
 use crossbeam_channel::bounded;
+use zookeeper_connection::Verbs;
 use zookeeper_connection::support::keeping_unpark_token;
 
-use super::port::Verbs;
 use super::{Call, Done, Reply, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 

@@ -14,8 +14,7 @@
 //! that request is deleted, the waiter lists the queue, usually while its predecessor holds the lock.
 //!
 //! Only exclusive requests do this. Readers and writers decide from listings alone, and requests for permits watch the
-//! directory. An exclusive request behind a request of the same session needs no watch at all. If the client may report
-//! replies and events out of order, a waiter sets no early watches, and reads its own znode after the event.
+//! directory. An exclusive request behind a request of the same session needs no watch at all.
 
 use super::border::{CallId, Event};
 use super::calls::Pending;
@@ -63,7 +62,7 @@ pub(super) enum LearnedBy {
     /// An event. Events come in the order of the changes. If our own znode had been deleted earlier, the event of that
     /// deletion would have come first.
     Event,
-    /// A reply, which a client may deliver before the events of earlier changes.
+    /// A reply. The request then reads its own znode before it takes the lock.
     Reply,
 }
 
@@ -244,9 +243,6 @@ impl Contender {
     /// Sets the early watches that are missing: on the request's own znode, and on the second request. They only
     /// shorten the wait, so no step waits for the replies.
     fn set_early_watches(&mut self, commons: &mut Commons) {
-        if !commons.settings.is_ordered {
-            return;
-        }
         let Phase::Queued { znode, .. } = &self.phase else { return };
         if self.ahead.watches_own() && self.ahead.own.is_none() {
             let asked = Asked::WatchOwn(znode.clone(), commons.lease.connection());

@@ -27,20 +27,14 @@ pub(crate) struct CallId(pub(super) u64);
 /// Facts about a session and its client that never change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Settings {
-    /// See [`ZooKeeperClient::is_ordered`](crate::client::port::ZooKeeperClient::is_ordered).
-    pub(crate) is_ordered: bool,
-    /// See [`ZooKeeperClient::owns_session`](crate::client::port::ZooKeeperClient::owns_session).
-    pub(crate) owns_session: bool,
-    /// See [`ZooKeeperClient::min_idle_for_ping`](crate::client::port::ZooKeeperClient::min_idle_for_ping).
-    pub(crate) min_idle_for_ping: Duration,
-    /// See [`ZooKeeperClient::chroot`](crate::client::port::ZooKeeperClient::chroot).
+    /// The path that the client prepends to all paths. It counts toward the limit of the [budget](super::budget).
     pub(crate) chroot: Option<String>,
     /// The longest time for which a session relies on its watches before a [routine look](super::clock::Routine) is
     /// due.
     pub(crate) routine_pause: Duration,
     /// The number of calls that may be under way before others have to wait: see [`window`](super::window).
     pub(crate) window: usize,
-    /// See [`ZooKeeperClient::jute_max_buffer`](crate::client::port::ZooKeeperClient::jute_max_buffer).
+    /// The servers' `jute.maxbuffer`, in bytes.
     pub(crate) jute_max_buffer: usize,
     /// A moment before the session was opened, if one is known.
     pub(crate) opened_after: Option<Moment>,

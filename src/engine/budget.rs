@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::calls::may_have_created;
-use crate::client::port::{MaxBuffer, Names};
 use crate::client::{Call, CreateMode, Op, OpOutcome, Reply, Transacted};
+use crate::client::{MaxBuffer, Names};
 use crate::error::{ZkError, ZkResult};
 
 /// The fraction of `jute.maxbuffer` that is left free, as a divisor. It is for the rest of the transaction,

@@ -106,11 +106,6 @@ impl Calls {
         }
     }
 
-    /// Returns whether any request's create is under way. Such a create may leave a znode.
-    pub(super) fn has_creates(&self) -> bool {
-        self.under_way.values().any(|call| call.pending.creates_for().is_some())
-    }
-
     /// Takes back the create of a request that has ended, if the create was not sent yet.
     pub(super) fn withdraw_create(&mut self, request: ParticipantId) {
         if let Some(create) = self.window.withdraw_create(request) {
@@ -142,11 +137,10 @@ impl Calls {
 
 impl Commons {
     /// Makes a call as soon as the [window](super::window) has room. Refuses the call if the [budget](super::budget)
-    /// has no room for its znodes. After the session has ended, makes calls only if the server may keep the session.
-    /// Those calls delete what is left on it.
+    /// has no room for its znodes, or if the session has ended.
     pub(super) fn submit<T>(&mut self, ask: Ask<T>, priority: Priority, pending: Pending) -> CallId {
         let id = CallId(self.next_number());
-        if self.life.has_ended() && !self.server_may_keep_session() {
+        if self.life.has_ended() {
             self.calls.refused.push_back((id, pending, ZkError::SessionExpired));
         } else if let Err(error) = self.calls.budget.take(&ask.call) {
             self.calls.refused.push_back((id, pending, error));

@@ -10,19 +10,14 @@ use super::proof::Proof;
 use crate::time::Moment;
 
 /// The schedule of routine looks: every request and every tracker looks again now and then, without an event.
-///
-/// The health check of a client may work only while its connection is idle. In that case, a routine look
-/// waits for the next keep-alive, for at most a session timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routine {
     next: Moment,
-    /// The moment until which a routine look waits for the next keep-alive, if a look is waiting.
-    pub(super) due_by: Option<Moment>,
 }
 
 impl Routine {
     pub(super) fn new(commons: &mut Commons) -> Routine {
-        Routine { next: Routine::draw(commons), due_by: None }
+        Routine { next: Routine::draw(commons) }
     }
 
     /// Draws the time of the next look, after at least half of the longest pause and at most all of it. The
@@ -48,14 +43,8 @@ impl Engine {
                 self.pass_on(call, pending, Err(error));
             } else if let Some(id) = self.commons.alarms.take_due(self.commons.now) {
                 self.wake(id);
-            } else {
-                // A lingering session is finished when it has nothing left to delete.
-                if self.lingers() && self.is_idle() {
-                    self.commons.finish();
-                }
-                if !self.commons.calls.has_refused() {
-                    return;
-                }
+            } else if !self.commons.calls.has_refused() {
+                return;
             }
         }
     }
@@ -70,8 +59,6 @@ impl Engine {
     pub(crate) fn poll_deadline(&self) -> Option<Moment> {
         let of_life = match self.commons.life {
             Life::Open => self.next_of_session(),
-            // Nobody owns a lock any more, so nothing is due for leases.
-            Life::Lingering(..) => self.commons.lingers_until(),
             Life::Ending(..) => None,
             Life::Finished(..) => return None,
         };
@@ -80,16 +67,16 @@ impl Engine {
 
     fn next_of_session(&self) -> Option<Moment> {
         let commons = &self.commons;
-        let (lease, quiet) = (&commons.lease, commons.settings.min_idle_for_ping);
+        let lease = &commons.lease;
         let retry = if let Proof::Failed { until } = commons.proof { Some(until) } else { None };
         let of_lease = [
             lease.end(),
             lease.contact_holds_until(),
-            lease.keep_alive_due(quiet),
-            lease.touch_due(quiet),
+            lease.keep_alive_due(),
+            lease.touch_due(),
             self.routine.next,
         ];
-        let later = of_lease.into_iter().chain(retry).chain(self.routine.due_by).chain(lease.next_limit());
+        let later = of_lease.into_iter().chain(retry).chain(lease.next_limit());
         let later = later.filter(|time| *time > commons.now);
         // This moment counts even if it has passed, because most inputs do not give the session up.
         let has_had_contact = !matches!(commons.contact, Contact::NotYet { .. });
@@ -98,33 +85,26 @@ impl Engine {
     }
 
     fn tick(&mut self) {
-        match self.commons.life {
-            Life::Open => {
-                self.keep_alive();
-                self.check_owners_if_due();
-            }
-            Life::Lingering(..) => {
-                if self.commons.lingers_until().is_some_and(|until| until <= self.commons.now) {
-                    self.stop_lingering();
-                }
-            }
-            Life::Ending(..) | Life::Finished(..) => {}
+        if self.commons.life.has_ended() {
+            return;
         }
+        self.keep_alive();
+        self.check_owners_if_due();
         self.keep_routine();
     }
 
     fn keep_alive(&mut self) {
         let commons = &mut self.commons;
-        let (now, quiet) = (commons.now, commons.settings.min_idle_for_ping);
+        let now = commons.now;
         let may_begin = commons.proof.may_begin(now);
         if !commons.in_contact() {
             return;
         }
-        if commons.lease.begin_touch(quiet, now) {
+        if commons.lease.begin_touch(now) {
             commons.touch();
         }
         let is_regained = commons.contact == Contact::Regained;
-        if may_begin && (is_regained || commons.lease.is_keep_alive_due(quiet, now)) {
+        if may_begin && (is_regained || commons.lease.keep_alive_due() <= now) {
             commons.begin_proof(Vec::new());
         }
     }
@@ -142,22 +122,10 @@ impl Engine {
     }
 
     fn keep_routine(&mut self) {
-        let now = self.commons.now;
-        if self.commons.life.has_ended() {
-            return;
-        }
-        if self.routine.due_by.is_some_and(|due| due <= now) {
-            self.look_routinely();
-        }
-        if now < self.routine.next {
+        if self.commons.now < self.routine.next {
             return;
         }
         self.routine.next = Routine::draw(&mut self.commons);
-        match self.commons.settings.min_idle_for_ping.is_zero() {
-            true => self.look_routinely(),
-            // The look waits for the next keep-alive, which may be far off if other calls keep the session
-            // alive.
-            false => self.routine.due_by = Some(now.after(self.commons.lease.session_timeout())),
-        }
+        self.look_routinely();
     }
 }

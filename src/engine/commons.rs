@@ -4,10 +4,9 @@
 //! means for them, and the engine tells the participants.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
 
 use super::alarms::Alarms;
-use super::border::{CallId, Effect, Event, ParticipantId, Settings};
+use super::border::{Effect, Event, ParticipantId, Settings};
 use super::calls::Calls;
 use super::lease::Lease;
 use super::life::{Contact, Life, SessionEnd};
@@ -22,9 +21,6 @@ use crate::time::Moment;
 
 /// The maximum number of znodes that are remembered as mentioned in the log.
 const MAX_MENTIONED: usize = 1000;
-
-/// How long a lingering session waits for contact after a session timeout without any.
-const MAX_LINGERING: Duration = Duration::from_secs(120);
 
 /// See the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,11 +92,6 @@ impl Commons {
         access.prefix(self.settings.tag.guid(id.0, attempt))
     }
 
-    /// Returns a number that no call before this moment exceeds, and every later call does.
-    pub(super) fn last_call(&self) -> CallId {
-        CallId(self.last)
-    }
-
     /// Draws a random number between 0 and 1.
     pub(super) fn draw(&mut self) -> f64 {
         let mut random = fastrand::Rng::with_seed(self.random);
@@ -153,31 +144,6 @@ impl Commons {
         self.life.end_reason()
     }
 
-    /// Returns whether the server may keep the session and its znodes after the session has ended in this
-    /// process.
-    pub(super) fn server_may_keep_session(&self) -> bool {
-        self.end_reason() != Some(SessionEnd::Expired) && !self.settings.owns_session
-    }
-
-    /// Returns whether nothing more can be deleted on this session.
-    pub(super) fn is_over(&self) -> bool {
-        let is_finished = matches!(self.life, Life::Finished(..));
-        self.life.has_ended() && (is_finished || !self.server_may_keep_session())
-    }
-
-    /// Returns when a lingering session that has no contact ends. Returns `None` during contact.
-    ///
-    /// The server may keep the session for longer than the session timeout: another server may have granted more, and a
-    /// new leader starts the clocks of all sessions again. If it does, the client resumes the session, and deletes its
-    /// znodes.
-    pub(super) fn lingers_until(&self) -> Option<Moment> {
-        match self.contact {
-            Contact::NotYet { .. } => Some(self.lease.given_up_at()),
-            Contact::Lost { since } => Some(since.after(self.lease.session_timeout()).after(MAX_LINGERING)),
-            Contact::Present | Contact::Regained => None,
-        }
-    }
-
     /// Gives the session up if it has had contact and has then been silent for too long. Call this when the clock has
     /// reached the deadline of the engine, and when a request's znode is gone. Do not call it on every input: after a
     /// pause of the process, answers may have arrived that nobody has handled yet.
@@ -191,26 +157,12 @@ impl Commons {
 
     /// Ends the session, and every lease with it. [`Engine::complete_end`](super::Engine::complete_end) follows.
     pub(super) fn end(&mut self, reason: SessionEnd) {
-        match self.life {
-            Life::Open => {
-                self.life = Life::Ending(reason);
-                self.lease.finish(self.now);
-                if !self.server_may_keep_session() {
-                    self.calls.refuse_waiting();
-                }
-                self.effects.push_back(Effect::Ending);
-            }
-            // The server has deleted all znodes of the session.
-            Life::Lingering(..) if reason == SessionEnd::Expired => self.finish(),
-            Life::Ending(..) | Life::Lingering(..) | Life::Finished(..) => {}
+        if self.life.has_ended() {
+            return;
         }
-    }
-
-    pub(super) fn finish(&mut self) {
-        if let Some(reason) = self.end_reason().filter(|_| !matches!(self.life, Life::Finished(..))) {
-            self.life = Life::Finished(reason);
-            self.calls.refuse_waiting();
-            self.effects.push_back(Effect::Finished);
-        }
+        self.life = Life::Ending(reason);
+        self.lease.finish(self.now);
+        self.calls.refuse_waiting();
+        self.effects.push_back(Effect::Ending);
     }
 }

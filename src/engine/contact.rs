@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::Engine;
 use super::ahead::ZNodeChange;
-use super::border::{Event, ParticipantId, RequestEvent};
-use super::life::SessionEnd;
-use super::life::{Contact, Life};
+use super::border::{Effect, Event, ParticipantId, RequestEvent};
+use super::life::{Contact, Life, SessionEnd};
 use super::proof::Proof;
 use crate::client::{ClientEvent, Granted};
 use crate::error::ZkError;
@@ -37,8 +36,8 @@ impl Engine {
 
     /// Handles the beginning of contact.
     ///
-    /// Owners need a proof before they look; nobody else does. So if a session owns nothing, was proven before, and has
-    /// a client that reports pings, a reconnect by itself causes no write.
+    /// Owners need a proof before they look; nobody else does. So if a session owns nothing and was proven before, a
+    /// reconnect by itself causes no write.
     fn handle_connected(&mut self, at: Moment, granted: Granted) {
         let commons = &mut self.commons;
         let former = commons.contact;
@@ -49,8 +48,7 @@ impl Engine {
             Contact::Lost { since } => (Contact::Present, Some(since)),
             Contact::Regained => (Contact::Regained, None),
         };
-        let has_ended = commons.life.has_ended();
-        let must_look = has_ended || (matches!(former, Contact::Lost { .. }) && next == Contact::Present);
+        let must_look = matches!(former, Contact::Lost { .. }) && next == Contact::Present;
         commons.contact = next;
         // Phantoms of the last server may be missing on the new one, so believe what the new one lists.
         self.strays.clear();
@@ -59,7 +57,7 @@ impl Engine {
         if matches!(commons.proof, Proof::Failed { .. }) {
             commons.proof = Proof::Idle;
         }
-        if !has_ended {
+        if !commons.life.has_ended() {
             commons.report(Event::Connected);
         }
         if must_look {
@@ -80,7 +78,7 @@ impl Engine {
         }
         commons.contact = Contact::Lost { since: at };
         self.lease_checks.insert(commons.lease.end());
-        commons.lease.on_disconnected(at);
+        commons.lease.on_disconnected();
         if !commons.life.has_ended() {
             commons.report(Event::Suspended);
             for contender in contenders.values() {
@@ -102,13 +100,10 @@ impl Engine {
         self.commons.end(reason);
     }
 
-    /// Ends all requests, which notifies owners and waiters. Deletions go on if the server may keep the session.
+    /// Ends all requests, which notifies owners and waiters, and leaves the deletions to the next session.
     pub(crate) fn complete_end(&mut self) {
         let Life::Ending(reason) = self.commons.life else { return };
         self.commons.report(Event::SessionEnded(reason));
-        if self.commons.server_may_keep_session() {
-            self.commons.life = Life::Lingering(reason);
-        }
         // These ids are collected first, so they do not include the deletions that begin when the requests
         // end.
         let removals: Vec<ParticipantId> = self.removals.keys().copied().collect();
@@ -119,27 +114,14 @@ impl Engine {
             let ended = self.commons.lease.ended_at(id, self.commons.now).unwrap_or(self.commons.now);
             self.lose_hold(id, ended);
         }
-        self.end_deletions(removals);
+        for id in removals {
+            self.with_removal(id, |removal, commons| removal.leave_behind(commons));
+        }
+        self.commons.leave_sweeps_behind();
         for (_, tracked) in std::mem::take(&mut self.tracked) {
             tracked.lose(&mut self.commons, reason);
         }
-        if matches!(self.commons.life, Life::Ending(..)) {
-            self.commons.finish();
-        }
-    }
-
-    /// Finishes a session that can delete nothing more, and leaves what it has not deleted to the next one.
-    pub(super) fn stop_lingering(&mut self) {
-        self.commons.finish();
-        let removals = self.removals.keys().copied().collect();
-        self.end_deletions(removals);
-    }
-
-    /// Tells these deletions, and all sweeps, that the session has ended or is finished.
-    fn end_deletions(&mut self, removals: Vec<ParticipantId>) {
-        for id in removals {
-            self.with_removal(id, |removal, commons| removal.on_end(commons));
-        }
-        self.commons.sweeps_at_end();
+        self.commons.life = Life::Finished(reason);
+        self.commons.effects.push_back(Effect::Finished);
     }
 }

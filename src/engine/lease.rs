@@ -72,9 +72,6 @@ pub(crate) struct Lease {
     last: Option<RoundTrip>,
     /// Pairs of answered requests that no write has confirmed yet, oldest first.
     unconfirmed: VecDeque<RoundTrip>,
-    /// The time at which the pair that awaits confirmation was answered. It is set only on a connection that needs to
-    /// be idle once in every session timeout (see [`keep_alive_due`](Lease::keep_alive_due)).
-    awaiting: Option<Moment>,
     /// The last write that was answered on this connection.
     last_write: Option<Written>,
     /// The time at which the last *followed* write was sent. A write is followed if another write was sent
@@ -88,8 +85,6 @@ pub(crate) struct Lease {
     over: bool,
     /// The time since which some lock has been held without a break, if one is held now.
     owned_since: Moment,
-    /// Whether the lease is kept proven even while no lock is held.
-    is_always_proven: bool,
     /// Whether a write has been answered, on this connection or an earlier one.
     was_proven: bool,
     /// The longest outage that an owner is to survive, or `None` for the default.
@@ -160,22 +155,15 @@ impl Lease {
             taken_up_after: None,
             last: None,
             unconfirmed: VecDeque::new(),
-            awaiting: None,
             last_write: None,
             followed_write: None,
             touched: None,
             last_contact: now,
             over: false,
             owned_since: Moment::from_nanos(0),
-            is_always_proven: true,
             was_proven: false,
             survived_outage: None,
         }
-    }
-
-    /// Returns the lease, changed so that it may lapse while no lock is held.
-    pub(crate) fn proven_for_owners_only(self) -> Lease {
-        Lease { is_always_proven: false, ..self }
     }
 
     /// Sets the longest outage that an owner survives.
@@ -232,7 +220,7 @@ impl Lease {
     /// contact. If it does not, the lease lapses until the session writes for another reason. Every session makes at
     /// least one such write, to learn that a server really serves it.
     pub(crate) fn is_kept_proven(&self) -> bool {
-        self.is_always_proven || self.has_owners() || !self.was_proven
+        self.has_owners() || !self.was_proven
     }
 
     pub(crate) fn last_contact(&self) -> Moment {
@@ -354,8 +342,7 @@ impl Lease {
     }
 
     /// Returns whether the lease ends so soon that a write must extend it before a lock is taken, provided that the
-    /// write can extend it far enough. A lease that is always kept proven is never stale, because keep-alives extend
-    /// it.
+    /// write can extend it far enough.
     fn is_stale(&self, now: Moment) -> bool {
         let can_become = |fresh: Moment| self.end_after_write(now).is_some_and(|end| end >= fresh);
         let fresh = now.after(self.granted.session_timeout / FRESH_DIVISOR);
@@ -364,9 +351,8 @@ impl Lease {
         let fresh_if_slow = now.after(two_round_trips).after(self.least_period());
         // The write takes a round trip, and the request needs another to look again. If the lease then were as
         // short as before, the request would be put off again and again.
-        let is_stale = self.end() < fresh && can_become(fresh)
-            || self.end() < fresh_if_slow && can_become(fresh_if_slow.after(two_round_trips));
-        is_stale && !self.is_always_proven
+        self.end() < fresh && can_become(fresh)
+            || self.end() < fresh_if_slow && can_become(fresh_if_slow.after(two_round_trips))
     }
 
     /// Returns how long the answer to the last write on this connection took, or to the last request if that took
@@ -475,13 +461,7 @@ impl Lease {
     }
 
     /// Ends contact. Whatever is proven from now on belongs to a new epoch.
-    pub(crate) fn on_disconnected(&mut self, now: Moment) {
-        // A client that does not report its pings may have had contact until now, unnoticed. If the client
-        // reports its pings, the connection may have ended because the server was silent, so the disconnect
-        // is not a sign of life.
-        if self.is_always_proven {
-            self.note_sign_of_life(now);
-        }
+    pub(crate) fn on_disconnected(&mut self) {
         self.begin_connection();
         self.is_connected = false;
         if !self.over {
@@ -502,7 +482,6 @@ impl Lease {
         self.followed_write = None;
         self.touched = None;
         self.unconfirmed.clear();
-        self.awaiting = None;
     }
 
     /// Ends the lease at once and for good, with every epoch. A hold that has already reached its limit keeps

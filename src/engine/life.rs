@@ -2,20 +2,15 @@
 //!
 //! - `Open` becomes `Ending` when the session is closed or lost, or when, after the first contact, the ensemble has
 //!   given no sign of life for a session timeout, whatever the [`Contact`].
-//! - `Ending` becomes `Lingering` when every participant has been notified, if the server may keep the
-//!   session. Otherwise it becomes `Finished`.
-//! - `Lingering` becomes `Finished` when nothing is left that the session may have to delete, when the session has
-//!   expired, or when there has been no contact for a session timeout and two minutes more.
+//! - `Ending` becomes `Finished` when every participant has been notified.
 //!
-//! Besides its life, the session has a [`Contact`]. It has one even while it lingers, because a lingering
-//! session deletes its znodes after a reconnect.
+//! Besides its life, the session has a [`Contact`].
 //!
 //! - `NotYet` becomes `Present` on the first connection.
 //! - `Present` becomes `Lost` on a disconnect.
-//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven (see below). If the session is still open, a
-//!   proof is then due at once. If the lease is not kept proven, `Lost` becomes `Present`: every participant looks
-//!   again, and deletions are repeated. A lingering session attempts no proof, and repeats its deletions at once in
-//!   either case.
+//! - `Lost` becomes `Regained` on a reconnect if the lease is kept proven (see below). A proof is then due at once.
+//!   If the lease is not kept proven, `Lost` becomes `Present`: every participant looks again, and deletions are
+//!   repeated.
 //! - `Regained` becomes `Present` when a write is answered: every participant looks again. `Regained` becomes
 //!   `Lost` on a disconnect.
 //!
@@ -28,10 +23,8 @@
 //! | `Open` | any | otherwise | `Suspended` |
 //! | any other | any | any | `Lost` |
 //!
-//! Which answers count depends on whether the lease is kept proven. The lease is kept proven in three cases:
-//! - A lock is held.
-//! - No write has been answered yet.
-//! - The client does not report its pings.
+//! Which answers count depends on whether the lease is kept proven. The lease is kept proven while a lock is held, and
+//! until the first write is answered.
 //!
 //! While the lease is kept proven, only the answer to a write on the present connection counts, timed from when the
 //! write was sent. While it is not, every answer from the server counts, and so does a reconnect.
@@ -46,8 +39,6 @@ pub(super) enum Life {
     Open,
     /// The participants are being notified.
     Ending(SessionEnd),
-    /// Deletions go on, until nothing is left that the session may have to delete or the server has ended the session.
-    Lingering(SessionEnd),
     /// Nothing is left to do: the driver closes the client and ends the threads.
     Finished(SessionEnd),
 }
@@ -82,7 +73,7 @@ impl Life {
     pub(super) fn end_reason(self) -> Option<SessionEnd> {
         match self {
             Life::Open => None,
-            Life::Ending(reason) | Life::Lingering(reason) | Life::Finished(reason) => Some(reason),
+            Life::Ending(reason) | Life::Finished(reason) => Some(reason),
         }
     }
 

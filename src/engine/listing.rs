@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lease::ConnectionNumber;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::error::ZkResult;
 use crate::recipe::access::Access;
 use crate::recipe::queue::{Decision, Ordered, Outlook, decide, outlook};

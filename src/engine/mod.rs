@@ -50,12 +50,12 @@
 //! # From a watch event to the next owner
 //! 1. [`contact`]: the client reports `NodeChanged`. [`watchers`] knows which participants wait for an event
 //!    on this path, and [`participants`] notifies each of them.
-//! 2. [`ahead`]: an exclusive waiter behind a request of another session watches its predecessor. If the client
-//!    reports replies and events in order, the waiter usually also watches its own znode, and the request ahead of
-//!    its predecessor. So when the predecessor's znode is deleted, the event alone makes the next waiter in line
-//!    the owner ([`turn`]). If the watch on its own znode or the proof of the lease is missing, the waiter
-//!    reads its own znode first. If other requests may be ahead, the waiter lists the queue again, and shares
-//!    that listing with the other waiters of its session ([`listings`]).
+//! 2. [`ahead`]: an exclusive waiter behind a request of another session watches its predecessor and, usually, its
+//!    own znode and the request ahead of its predecessor. Events arrive in the order of the changes. So when the
+//!    predecessor's znode is deleted, the event alone makes the next waiter in line the owner ([`turn`]).
+//!    If the watch on its own znode or the proof of the lease is missing, the waiter reads its own znode first. If
+//!    other requests may be ahead, the waiter lists the queue again, and shares that listing with the other waiters
+//!    of its session ([`listings`]).
 //! 3. Behind an exclusive request of the same session, an exclusive waiter sets no watch. When the
 //!    predecessor leaves, a [`removal`] deletes its znode, and wakes the waiter once the znode is gone. If
 //!    the predecessor owned the lock, and a listing has shown it as the nearest request ahead, the waiter
@@ -182,13 +182,12 @@ pub(crate) struct Engine {
     removals: BTreeMap<ParticipantId, Removal>,
     /// The paths of the `removals`.
     removed_paths: BTreeSet<ZNodePath>,
-    /// The [strays] that this session has begun to delete on this connection, and for each that the leader says does
-    /// not exist, the last call before that answer. A stray leaves the map when its deletion succeeds, or when a listing
-    /// no longer shows it.
-    strays: BTreeMap<ZNodePath, Option<CallId>>,
+    /// The [strays] that this session has begun to delete on this connection, and for each, whether the leader says that
+    /// it does not exist. A stray leaves the map when its deletion succeeds, or when a listing no longer shows it.
+    strays: BTreeMap<ZNodePath, bool>,
     /// The subjects that users track.
     tracked: BTreeMap<ParticipantId, Tracked>,
-    /// The ids that are [pinned](Engine::pin), each of which keeps the session from being idle.
+    /// The ids under which code outside the engine creates znodes: see [`Engine::pin`].
     pins: BTreeSet<ParticipantId>,
     routine: Routine,
     /// The moments at which earlier epochs of the lease end. The owners must be checked at each of them.
@@ -299,8 +298,7 @@ impl Engine {
         self.commons.counts_ahead = true;
     }
 
-    /// Keeps the session from being [idle](Engine::is_idle), because code outside the engine may
-    /// still have a znode to delete.
+    /// Keeps the znodes that are created under this id from being taken for [strays], until [`Engine::unpin`].
     pub(crate) fn pin(&mut self, id: ParticipantId) {
         self.pins.insert(id);
     }
@@ -365,23 +363,7 @@ impl Engine {
 
     /// Returns whether all participants have been notified of the end of the session.
     pub(crate) fn has_completed_end(&self) -> bool {
-        matches!(self.commons.life, Life::Lingering(..) | Life::Finished(..))
-    }
-
-    /// Returns whether the session has ended in this process, and the engine still deletes the session's znodes
-    /// because the session may live on at the server.
-    pub(crate) fn lingers(&self) -> bool {
-        matches!(self.commons.life, Life::Lingering(..))
-    }
-
-    /// Returns whether the session has no participants left, and nothing that it may have to delete.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.contenders.is_empty()
-            && self.removals.is_empty()
-            && self.commons.sweeps.is_empty()
-            && self.tracked.is_empty()
-            && self.pins.is_empty()
-            && !self.commons.calls.has_creates()
+        matches!(self.commons.life, Life::Finished(..))
     }
 
     /// Returns the number of participants, and the number of paths on which they wait for events. The first number

@@ -42,11 +42,10 @@ impl Engine {
             self.removed_paths.remove(&path);
         }
         match fate {
-            // If a listing shows the znode again, the listing is older, and the znode is deleted in vain.
             Fate::Done { has_deleted: true } => drop(self.strays.remove(&path)),
             Fate::Done { has_deleted: false } => {
-                if let Some(answered_after) = self.strays.get_mut(&path) {
-                    *answered_after = Some(self.commons.last_call());
+                if let Some(is_phantom) = self.strays.get_mut(&path) {
+                    *is_phantom = true;
                 }
             }
             _ => {}
@@ -109,17 +108,9 @@ impl Engine {
         self.tracked.values_mut().for_each(|tracked| tracked.wake(&mut self.commons));
     }
 
-    /// Makes every request and every tracker look, if a routine look is waiting for a keep-alive.
-    pub(super) fn look_with_keep_alive(&mut self) {
-        if self.routine.due_by.is_some() {
-            self.look_routinely();
-        }
-    }
-
     /// Makes every request and every tracker look. Does nothing without contact, because the reconnect wakes
     /// everybody.
     pub(crate) fn look_routinely(&mut self) {
-        self.routine.due_by = None;
         if !self.commons.in_contact() {
             return;
         }

@@ -103,10 +103,7 @@ impl Commons {
     /// Returns whether a keep-alive needs no second write. It needs none if an earlier write, made for a request,
     /// had already confirmed a newer pair: the first write then proves that pair.
     fn is_one_write_enough(&self) -> bool {
-        let quiet = self.settings.min_idle_for_ping;
-        self.lease.has_owners()
-            && !self.proof.is_awaited()
-            && !self.lease.is_second_write_due(quiet, self.now)
+        self.lease.has_owners() && !self.proof.is_awaited() && !self.lease.is_second_write_due(self.now)
     }
 
     fn end_proof(&mut self, result: ZkResult<()>) -> Option<Vec<ParticipantId>> {
@@ -122,10 +119,10 @@ impl Commons {
         Some(waiting)
     }
 
-    /// Makes a write beside a request's read if the request needs a proof to take the lock and the client is
-    /// ordered. Together, the write and the read take one round trip.
+    /// Makes a write beside a request's read if the request needs a proof to take the lock. Together, the write and the
+    /// read take one round trip.
     pub(super) fn prove_beside(&mut self) {
-        if self.settings.is_ordered && self.lease.needs_proof(self.now) {
+        if self.lease.needs_proof(self.now) {
             // The write is sent before the read. Unlike a proof, it takes up room in the window, because many
             // requests may each make such a write.
             self.write_nothing(Priority::Owner, Pending::Nobody);

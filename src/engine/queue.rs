@@ -7,7 +7,7 @@ use super::commons::Commons;
 use super::contender::{Asked, Contender, Next};
 use super::listing::Listing;
 use crate::client::Call;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::error::{Operation, ZkError};
 use crate::recipe::path::ZNodePath;
 use crate::recipe::queue::{Decision, count_ahead};

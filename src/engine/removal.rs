@@ -80,7 +80,7 @@ impl Removal {
 
     pub(super) fn start(&mut self, commons: &mut Commons) -> Fate {
         if commons.life.has_ended() {
-            return self.on_end(commons);
+            return self.leave_behind(commons);
         }
         if !commons.in_contact() {
             // No outcome can come soon, and the client may keep the deletion for the next connection.
@@ -158,15 +158,6 @@ impl Removal {
         }
     }
 
-    /// Handles the end of the session. If the server may keep the session, the deletion goes on.
-    pub(super) fn on_end(&mut self, commons: &mut Commons) -> Fate {
-        if commons.is_over() {
-            return self.leave_behind(commons);
-        }
-        self.wake(commons);
-        Fate::GoesOn
-    }
-
     fn done(&mut self, commons: &mut Commons, has_deleted: bool) -> Fate {
         commons.alarms.clear(self.id);
         commons.report(Event::Removed { path: self.path.clone(), was_refused: self.was_refused });
@@ -199,7 +190,8 @@ impl Removal {
         delay
     }
 
-    fn leave_behind(&mut self, commons: &mut Commons) -> Fate {
+    /// Ends the deletion because the session has ended.
+    pub(super) fn leave_behind(&mut self, commons: &mut Commons) -> Fate {
         self.report(commons, Err(ZkError::SessionExpired));
         commons.alarms.clear(self.id);
         if self.was_refused {

@@ -6,8 +6,7 @@ use super::Engine;
 use super::border::{CallId, Effect, ParticipantId};
 use super::calls::{Pending, is_keep_alive, was_answered, was_answered_by_leader};
 use super::lease::{ConnectionNumber, Sending};
-use super::life::Contact;
-use super::life::SessionEnd;
+use super::life::{Contact, SessionEnd};
 use super::listing::Listing;
 use super::proof::ProofCall;
 use crate::client::{Ask, Call, Reply};
@@ -33,7 +32,7 @@ impl Engine {
         }
         let dir = answered.call.listed_dir().map(|dir| ZNodePath::from_server(Arc::clone(dir)));
         if let Some(dir) = &dir {
-            self.pass_over_phantoms(id, dir, &mut outcome);
+            self.pass_over_phantoms(dir, &mut outcome);
         }
         let children = outcome.as_ref().ok().and_then(Reply::listed).cloned();
         self.pass_on(id, answered.pending, outcome);
@@ -126,9 +125,6 @@ impl Engine {
         let Some((waiting, result)) = self.commons.on_proof_reply(asked, &outcome) else { return };
         for id in waiting {
             self.with_request(id, |request, commons| request.on_proof_ended(commons, result));
-        }
-        if result.is_ok() {
-            self.look_with_keep_alive();
         }
     }
 

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
-use super::border::{CallId, Effect, Event, ParticipantId, Target};
+use super::border::{Effect, Event, ParticipantId, Target};
 use super::sweep::SweepCall;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Enqueued, Reply};
 use crate::error::{Operation, ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;
@@ -19,7 +19,7 @@ impl Engine {
     pub(crate) fn delete_left_behind(&mut self, left: Target) {
         match left {
             Target::ZNode(path) => drop(self.remove(path)),
-            strays @ Target::Strays { .. } if self.commons.is_over() => {
+            strays @ Target::Strays { .. } if self.commons.life.has_ended() => {
                 let id = self.new_id();
                 self.commons.effects.push_back(Effect::LeftBehind(id, strays));
             }
@@ -95,20 +95,9 @@ impl Engine {
 
     // ---- strays
 
-    /// Takes phantoms out of a listing: strays whose deletion the leader had answered with `NoNode` before the listing
-    /// was asked for. A server that has diverged from the others may show phantoms forever, and no call makes them go
-    /// away.
-    ///
-    /// In an older listing, the znode may stand for a request that owned at the time. Without it, the listing would show
-    /// a queue that never existed: a downgrade replaces the znode by one that the listing is too old to show, and the
-    /// reader of the listing may have lost its own znode since. Only a client that reorders replies delivers such a
-    /// listing.
-    pub(super) fn pass_over_phantoms(
-        &mut self,
-        listed_by: CallId,
-        dir: &ZNodePath,
-        outcome: &mut ZkResult<Reply>,
-    ) {
+    /// Takes phantoms out of a listing: strays whose deletion the leader has answered with `NoNode`. A server that has
+    /// diverged from the others may show phantoms forever, and no call makes them go away.
+    pub(super) fn pass_over_phantoms(&mut self, dir: &ZNodePath, outcome: &mut ZkResult<Reply>) {
         let Engine { strays, removed_paths, .. } = self;
         let is_here = |stray: &ZNodePath| stray.dir() == Some(dir.as_str());
         if !strays.keys().any(is_here) {
@@ -123,10 +112,7 @@ impl Engine {
         };
         let listed: BTreeSet<ZNodePath> = children.iter().map(|name| dir.child(name)).collect();
         strays.retain(|stray, _| !is_here(stray) || listed.contains(stray));
-        let is_phantom = |path: &ZNodePath| {
-            let answered_after = strays.get(path).copied().flatten();
-            answered_after.is_some_and(|last| listed_by > last) && !removed_paths.contains(path)
-        };
+        let is_phantom = |path: &ZNodePath| strays.get(path) == Some(&true) && !removed_paths.contains(path);
         *children = children.iter().filter(|name| !is_phantom(&dir.child(name))).collect();
     }
 
@@ -137,7 +123,7 @@ impl Engine {
         let strays: Vec<ZNodePath> = strays.map(|name| dir.child(name)).collect();
         for stray in strays {
             self.commons.report(Event::Stray(stray.clone()));
-            self.strays.insert(stray.clone(), None);
+            self.strays.insert(stray.clone(), false);
             self.remove(stray);
         }
     }
@@ -148,10 +134,7 @@ impl Engine {
             true => self.has_or_makes(ParticipantId(number), name),
             false => !self.commons.sweeps.former.contains(&tag),
         };
-        let path = dir.child(name);
-        // Only a listing from before the leader's answer still contains a phantom.
-        let is_phantom = self.strays.get(&path).is_some_and(Option::is_some);
-        !is_known && !is_phantom && !self.removed_paths.contains(&path)
+        !is_known && !self.removed_paths.contains(&dir.child(name))
     }
 
     /// Returns whether a request has this znode, or may have made it in its present attempt.

@@ -20,7 +20,6 @@ use super::border::{Effect, ParticipantId, Target};
 use super::calls::{Pending, may_have_created};
 use super::commons::Commons;
 use super::contender::Activity;
-use super::life::Life;
 use crate::client::Call;
 use crate::error::ZkError;
 use crate::recipe::path::ZNodePath;
@@ -69,6 +68,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweeps {
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -105,7 +105,7 @@ impl Commons {
         if !may_have_created(error) {
             return;
         }
-        if self.is_over() {
+        if self.life.has_ended() {
             return self.leave_sweep_behind(dir.clone());
         }
         let (id, until) = (self.sweep_of(dir), self.now.after(SETTLES_IN));
@@ -117,7 +117,7 @@ impl Commons {
 
     /// Sweeps the directory of a request that has ended and may have a znode.
     pub(super) fn sweep(&mut self, dir: &ZNodePath) {
-        if self.is_over() {
+        if self.life.has_ended() {
             return self.leave_sweep_behind(dir.clone());
         }
         let id = self.sweep_of(dir);
@@ -187,14 +187,6 @@ impl Commons {
         let Some(sweep) = self.sweeps.by_id.get_mut(&id) else { return };
         sweep.rounds = sweep.rounds.saturating_add(1);
         let pause = sweep.pause();
-        // A session that lingers must end at some time, even if a directory cannot be listed any more.
-        let is_hopeless = matches!(self.life, Life::Lingering(..)) && !error.is_transient();
-        if is_hopeless && sweep.activity != Activity::Woken && sweep.until.after(SETTLES_IN) <= sweep.begun {
-            let dir = sweep.dir.clone();
-            self.alarms.clear(id);
-            self.sweeps.remove(id);
-            return self.leave_sweep_behind(dir);
-        }
         // In neither case below, the reply was lost and there is no contact. Then the reconnect wakes every sweep.
         if std::mem::take(&mut sweep.activity) == Activity::Woken {
             self.wake_sweep(id);
@@ -234,11 +226,8 @@ impl Commons {
 
     // ---- the end
 
-    /// Handles the end of the session. If the server may keep the session, the sweeps go on.
-    pub(super) fn sweeps_at_end(&mut self) {
-        if !self.is_over() {
-            return self.sweep_again();
-        }
+    /// Leaves all sweeps to the next session, because this one has ended.
+    pub(super) fn leave_sweeps_behind(&mut self) {
         for (id, sweep) in std::mem::take(&mut self.sweeps.by_id) {
             self.alarms.clear(id);
             self.leave_sweep_behind(sweep.dir);

@@ -16,7 +16,7 @@ use super::own::OwnQueues;
 use super::watchers::Watchers;
 use super::window::Window;
 use super::*;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Call, ClientEvent, CreateMode, Enqueued, Granted, Reply, Stat};
 use crate::engine::SessionEnd;
 use crate::error::{ZkError, ZkResult};
@@ -143,7 +143,7 @@ fn earlier_alarm_replaces_a_later_one_and_each_rings_once() {
 }
 
 #[test]
-fn census_counts_everybody_who_keeps_a_session_open() {
+fn census_counts_requests_and_pins() {
     let mut engine = connected_engine();
     start(&mut engine);
     let pinned = engine.new_id();
@@ -162,9 +162,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the engine of a session that a server has served since this moment.
 fn served_since(now: Moment) -> Engine {
     let settings = Settings {
-        is_ordered: true,
-        owns_session: true,
-        min_idle_for_ping: Duration::ZERO,
         chroot: None,
         routine_pause: Duration::from_secs(3600),
         window: 512,
@@ -174,7 +171,7 @@ fn served_since(now: Moment) -> Engine {
         seed: 1,
     };
     let granted = Granted::new(TIMEOUT).with_report_delay(Duration::ZERO);
-    let lease = Lease::unproven(granted, now).proven_for_owners_only();
+    let lease = Lease::unproven(granted, now);
     let mut engine = Engine::new(now, settings, lease);
     engine.input(now, |engine| engine.handle_event(now, ClientEvent::Connected(granted)));
     engine
@@ -219,39 +216,18 @@ fn session_that_is_only_taken_up_again_and_never_served_is_given_up() {
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
-#[test]
-fn session_that_was_closed_without_contact_asks_the_clock_for_nothing_that_has_passed() {
-    let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
-    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-    engine.input(NOW, Engine::complete_end);
-    // The deletion is pending for as long as the server may keep the session.
-    let end = NOW.after(Duration::from_secs(3600 + 120));
-    assert_eq!(engine.poll_deadline(), Some(end));
-    let beyond_the_lease = NOW.after(Duration::from_secs(3599));
-    engine.input(beyond_the_lease, Engine::handle_deadline);
-    assert_eq!(engine.poll_deadline(), Some(end));
-}
-
 /// Returns an engine in contact, for which one write is a proof.
 fn connected_engine() -> Engine {
-    engine_that_owns_its_session(true)
-}
-
-fn engine_that_owns_its_session(owns_session: bool) -> Engine {
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
-    let mut engine = unproven_engine(owns_session, granted);
+    let mut engine = unproven_engine(granted);
     let (proof, _) = submitted(&mut engine);
     engine.input(NOW, |engine| engine.handle_reply(proof, Err(ZkError::NoNode)));
     engine
 }
 
 /// Returns an engine in contact, which waits for the reply to its first call.
-fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
+fn unproven_engine(granted: Granted) -> Engine {
     let settings = Settings {
-        is_ordered: true,
-        owns_session,
-        min_idle_for_ping: Duration::ZERO,
         chroot: None,
         routine_pause: Duration::from_secs(3600),
         window: 512,
@@ -266,9 +242,9 @@ fn unproven_engine(owns_session: bool, granted: Granted) -> Engine {
 }
 
 /// Returns an engine in contact, and its only request, which owns the lock.
-fn owner(owns_session: bool) -> (Engine, ParticipantId) {
+fn owner() -> (Engine, ParticipantId) {
     const ALONE: &str = "x-a-lock-0000000000";
-    let mut engine = engine_that_owns_its_session(owns_session);
+    let mut engine = connected_engine();
     let (id, create) = start(&mut engine);
     joined(&mut engine, create, ALONE, &[ALONE]);
     serve(&mut engine, &[ALONE]);
@@ -398,23 +374,8 @@ fn request_behind_a_first_one_that_fails_lists_the_queue() {
 }
 
 #[test]
-fn read_for_a_request_that_has_ended_keeps_no_session_open() {
-    let mut engine = connected_engine();
-    let (waiter, create) = start(&mut engine);
-    assert!(!engine.is_idle());
-    joined(&mut engine, create, &named(waiter, 1), &["x-0-lock-0000000000", &named(waiter, 1)]);
-    let calls = all_submitted(&mut engine);
-    assert!(calls.iter().any(|(_, call)| matches!(call, Call::GetData { .. })), "{calls:?}");
-    assert_eq!(engine.census(), (1, 2), "it waits for the end of the znode ahead and of its own");
-    let _ = engine.input(NOW, |engine| engine.withdraw(waiter));
-    let (deletion, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(deletion, Ok(Reply::Done)));
-    assert!(engine.is_idle(), "a read leaves no znode");
-}
-
-#[test]
 fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
-    let (mut engine, id) = owner(true);
+    let (mut engine, id) = owner();
     let removal = engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
     submitted(&mut engine);
     engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
@@ -428,37 +389,6 @@ fn deletion_that_a_close_leaves_behind_is_not_reported_as_done() {
         Some(&Effect::RemovalAnswered(removal, Err(ZkError::SessionExpired))),
         "{effects:?}"
     );
-}
-
-#[test]
-fn closed_session_that_lives_on_deletes_its_znodes_for_as_long_as_there_is_contact() {
-    let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-    engine.input(NOW, Engine::complete_end);
-    let mut now = NOW;
-    let (mut deletion, call) = submitted(&mut engine);
-    assert!(matches!(call, Call::Delete { .. }), "once at first, not twice: {call:?}");
-    // The deletion is refused for longer than a session timeout.
-    for _ in 0..200 {
-        engine.input(now, |engine| engine.handle_reply(deletion, Err(ZkError::Throttled)));
-        now = engine.poll_deadline().unwrap();
-        engine.input(now, Engine::handle_deadline);
-        deletion = submitted(&mut engine).0;
-    }
-    assert!(now > NOW.after(Duration::from_secs(3600)));
-    engine.input(now, |engine| engine.handle_event(now, ClientEvent::Disconnected));
-    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
-    assert!(
-        !effects.contains(&Effect::Happened(Event::Suspended)),
-        "the session had already ended: {effects:?}"
-    );
-    assert_eq!(
-        engine.poll_deadline(),
-        Some(now.after(Duration::from_secs(3600 + 120))),
-        "the server may keep the session for longer than its timeout"
-    );
-    engine.input(now.after(Duration::from_secs(3600 + 120)), Engine::handle_deadline);
-    assert!(engine.has_completed_end() && engine.poll_deadline().is_none());
 }
 
 /// The reply to each listing is as long as the queue.
@@ -482,16 +412,6 @@ fn owners_that_share_a_lock_look_for_other_libraries_once() {
         lists.len()
     };
     assert_eq!([lists(true), lists(false), lists(false)], [1, 1, 0]);
-}
-
-#[test]
-fn closed_session_that_lives_on_ends_with_its_end_at_the_server() {
-    let (mut engine, _) = owner(false);
-    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-    engine.input(NOW, Engine::complete_end);
-    let (deletion, _) = submitted(&mut engine);
-    engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::SessionExpired)));
-    assert_eq!(engine.poll_deadline(), None);
 }
 
 fn spec(access: Access) -> Arc<RequestSpec> {

@@ -26,7 +26,7 @@ impl Contender {
         match self.ahead.owns_by_event_on(commons.lease.connection()) {
             Some(watched_on) if commons.lease.admits_owners(commons.now) => self.acquire(commons, watched_on),
             _ => {
-                // If the client is ordered, the write that serves as the proof is answered before the read.
+                // The write that serves as the proof is answered before the read.
                 commons.prove_beside();
                 self.look_at_own(commons, Purpose::TakeOver)
             }

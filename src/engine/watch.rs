@@ -6,7 +6,7 @@ use super::commons::Commons;
 use super::contender::{Asked, Contender, Next, Phase, Purpose, WatchedRead};
 use super::lease::ConnectionNumber;
 use crate::client::Call;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::peers::mismatch;
 

@@ -10,13 +10,13 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::client::{Call, Done, EventSink, Reply, ZooKeeperClient};
-use crate::error::{LockError, LossReason, ZkResult};
+use crate::client::{Call, Done, ZooKeeperClient};
+use crate::error::{LockError, LossReason};
 use crate::events::{EventHook, SessionEvent};
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
-use crate::session::{OnNewSession, Threads};
-use crate::tests::{BlockingClient, eventually, in_background, next, port, replacing_session};
-use crate::{BlockingWriteLock, LockListener, Session, SessionState, WriteLock};
+use crate::session::{Factory, OnNewSession, Threads};
+use crate::tests::{Wrapped, eventually, in_background, next, open_wrapped, replacing_session};
+use crate::{BlockingWriteLock, CancelToken, LockListener, Session, SessionState, WriteLock};
 
 const DIR: &str = "/locks/it";
 const LONG: Duration = Duration::from_secs(30);
@@ -68,57 +68,25 @@ impl fmt::Display for Probe {
 
 impl std::error::Error for Probe {}
 
-/// A client from the application. A test uses it as a blocking client or wraps it in a [`Port`].
+/// A client that belongs to the application.
 struct Client {
     client: Arc<SimulatedClient>,
+    /// Whether each call is answered on a thread of its own.
+    starts_threads: bool,
     _probe: Probe,
 }
 
-impl BlockingClient for Client {
-    fn call(&self, call: &Call) -> ZkResult<Reply> {
-        self.client.call(call)
+impl Wrapped for Client {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.client
     }
 
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.client.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        LONG
-    }
-
-    fn report_delay(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn close(&self) {
-        self.client.close();
-    }
-}
-
-/// Executes each call, and finishes it, on a new thread.
-struct Port(Arc<Client>);
-
-impl ZooKeeperClient for Port {
     fn submit(&self, call: Call, done: Done) {
-        let client = Arc::clone(&self.0.client);
+        if !self.starts_threads {
+            return self.client.submit(call, done);
+        }
+        let client = Arc::clone(&self.client);
         thread::spawn(move || done.finish(client.call(&call)));
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.0.client.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        LONG
-    }
-
-    fn report_delay(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn close(&self) {
-        self.0.client.close();
     }
 }
 
@@ -146,7 +114,7 @@ impl Scene {
     fn new() -> Scene {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         Scene { server, client, session }
     }
 }
@@ -236,16 +204,12 @@ fn a_listener_may_drop_its_lock_and_close_the_session_when_the_lock_is_lost() {
 
 #[test]
 fn a_hook_and_a_client_are_dropped_on_callback_threads() {
-    for (is_port, expires) in [(false, false), (false, true), (true, false), (true, true)] {
+    for (starts_threads, expires) in [(false, false), (false, true), (true, false), (true, true)] {
         let server = SimulatedZooKeeper::new();
         let simulated = server.connect(LONG);
         let (of_client, client_dropped_on) = probe();
-        let client = Arc::new(Client { client: simulated.clone(), _probe: of_client });
-        let client = match is_port {
-            true => Arc::new(Port(client)),
-            false => port(client),
-        };
-        let session = Session::from_client(client).unwrap();
+        let client = Client { client: simulated.clone(), starts_threads, _probe: of_client };
+        let session = open_wrapped(Arc::new(client)).unwrap();
         let (hook, hook_dropped_on) = probe();
         assert!(session.set_event_hook(hook));
         let (refused, refused_dropped_on) = probe();
@@ -303,7 +267,8 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
     let (reports, dropped_on) = unbounded();
     let (of_factory, factory_dropped_on) = probe();
     let (number, zookeeper) = (Mutex::new(0), server.clone());
-    let session = Session::from_client_factory(move || {
+    let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
+    let client = move |runtime: &Arc<dyn Runtime>, _: &CancelToken| {
         let _ = &of_factory;
         let mut number = number.lock();
         *number += 1;
@@ -313,9 +278,10 @@ fn sessions_are_replaced_after_each_value_of_a_factory_panicked() {
         }
         let client = zookeeper.connect(LONG);
         made.send(Arc::clone(&client)).unwrap();
-        Ok(port(Arc::new(Client { client, _probe: probe })))
-    });
-    let session = session.unwrap();
+        client.run_on(runtime);
+        Ok(Arc::new(Client { client, starts_threads: false, _probe: probe }) as Arc<dyn ZooKeeperClient>)
+    };
+    let session = Session::open_replaced(Factory::new(runtime, client)).unwrap();
     for _ in 0..3 {
         next(&clients).expire();
         // These two may be dropped in either order.

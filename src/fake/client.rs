@@ -1,4 +1,4 @@
-//! [`SimulatedClient`]: a [`ZooKeeperClient`] whose faults a test chooses.
+//! [`SimulatedClient`]: a client whose faults a test chooses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::port::Verbs;
-use crate::client::{Call, Done, EventSink, Reply, SessionRuntime, ZooKeeperClient};
-use crate::error::{ZkError, ZkResult};
+use crate::client::{Call, Done, EventSink, Granted, Identity, Reply, Verbs, ZooKeeperClient};
+use crate::error::{Result, ZkError, ZkResult};
+use crate::session::{FirstContact, Session, Threads, check_timeout};
 use crate::time::Runtime;
 
 /// A client of a [`SimulatedZooKeeper`](super::SimulatedZooKeeper), with its own session and faults.
 ///
-/// By default it behaves like the crate's own connection. Calls take effect in the order in which they are
-/// submitted. Replies arrive in the same order, and each event arrives at its place among them. A
-/// ping is answered every sixth of the session timeout. `set_ordered`, `set_reports_pings`, `set_returns_stats`,
-/// `set_owns_session` and `set_min_idle_for_ping` turn it into another kind of client.
+/// It behaves like the crate's own connection. Calls take effect in the order in which they are made. Replies arrive in
+/// the same order, and each event arrives at its place among them. A ping is answered every sixth of the session
+/// timeout.
 ///
 /// # Threads
-/// By default, submitted calls are executed one after the other on a thread of the session. The closures of
+/// The calls of the session are executed one after the other on one of its threads. The closures of
 /// [`before_next`](SimulatedClient::before_next) and [`after_next`](SimulatedClient::after_next) run there,
 /// too. A swallowed call holds up the calls behind it. Replies and events are delivered on that thread, or on
 /// the thread that caused them, while no lock of the simulation is held.
@@ -28,15 +27,14 @@ use crate::time::Runtime;
 /// does not wait if it is called from a callback, and it does not wait for events behind a reply that is swallowed or
 /// waits for a closure.
 ///
-/// Pings follow the session's clock. A client that is used without a session starts its own threads when a call is
-/// first [submitted](ZooKeeperClient::submit) to it, and its pings follow real time.
+/// Pings follow the session's clock.
 ///
 /// # Closing and dropping
-/// Without contact, [`close`](ZooKeeperClient::close) ends the session for this client only. On the server,
-/// the session and its ephemeral znodes remain until a test calls [`expire`](SimulatedClient::expire).
+/// Without contact, [`Session::close`] ends the session for this client only. On the server, the session and its
+/// ephemeral znodes remain until a test calls [`expire`](SimulatedClient::expire).
 ///
-/// Dropping the client without closing it simulates a crash. Here, too, the session remains on the server
-/// until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
+/// Dropping a client on which no session was opened simulates a crash. Here, too, the ZooKeeper session remains on the
+/// server until a test calls [`expire_session`](super::SimulatedZooKeeper::expire_session).
 pub struct SimulatedClient {
     pub(super) shared: Arc<Shared>,
     pub(super) session: i64,
@@ -50,15 +48,7 @@ impl SimulatedClient {
         let session = state.last_session;
         state.sessions.insert(session);
         // There is no report delay, because the only server is the leader.
-        let client = Client {
-            contact: Contact::Connected,
-            session_timeout,
-            is_ordered: true,
-            reports_pings: true,
-            returns_stats: true,
-            owns_session: true,
-            ..Client::default()
-        };
+        let client = Client { contact: Contact::Connected, session_timeout, ..Client::default() };
         state.clients.insert(session, client);
         Arc::new(SimulatedClient { shared: Arc::clone(shared), session })
     }
@@ -69,14 +59,47 @@ impl SimulatedClient {
         self.session
     }
 
-    /// Makes a call on this thread and returns its reply.
+    /// Opens a session on this client, in real time. For a session on a virtual clock, see
+    /// [`VirtualClock::open`](super::VirtualClock::open).
     ///
-    /// This is for tests that build another client on top of this one. The call overtakes calls that are
-    /// [submitted](ZooKeeperClient::submit) but not executed yet. It blocks while its packets are swallowed. It returns
-    /// after all earlier events have been delivered.
+    /// The client must be connected, and a client has only one session. The age of the ZooKeeper session is unknown, so
+    /// no lock is owned for at least one report delay after this call. By default, the report delay is zero.
     ///
     /// # Errors
-    /// The errors that the call documents, and those in the contract of [`ZooKeeperClient`].
+    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the session timeout is out of bounds.
+    /// - [`NoServer`](crate::ErrorReason::NoServer): the server did not answer a write within the session timeout, or
+    ///   the ZooKeeper session has ended.
+    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
+    pub fn open_session(self: &Arc<Self>) -> Result<Session> {
+        self.open_session_on(Threads::start)
+    }
+
+    /// Opens a session whose runtime this function starts.
+    pub(crate) fn open_session_on<R: Runtime + 'static>(
+        self: &Arc<Self>,
+        start: impl FnOnce() -> Result<Arc<R>>,
+    ) -> Result<Session> {
+        let session_timeout = self.granted().session_timeout;
+        check_timeout(session_timeout)?;
+        let runtime: Arc<dyn Runtime> = start()?;
+        let contact = FirstContact::by(runtime.now(), session_timeout, "the simulated server");
+        self.run_on(&runtime);
+        Session::open(Ok(Arc::clone(self) as _), runtime, None, contact)
+    }
+
+    /// Adopts the clock and the threads of a session, which drive the calls and the pings from now on.
+    pub(crate) fn run_on(&self, runtime: &Arc<dyn Runtime>) {
+        self.link().run_on(runtime);
+    }
+
+    /// Makes a call on this thread and returns its reply.
+    ///
+    /// The call overtakes calls of the session that are not executed yet. It blocks while its packets are swallowed. It
+    /// returns after all earlier events have been delivered.
+    ///
+    /// # Errors
+    /// The errors that the call documents, and [`ConnectionLoss`](ZkError::ConnectionLoss) and
+    /// [`SessionExpired`](ZkError::SessionExpired).
     pub fn call(&self, call: &Call) -> ZkResult<Reply> {
         self.link().call(call)
     }
@@ -92,6 +115,12 @@ impl SimulatedClient {
         let mut state = self.shared.lock();
         let applied = state.tree.clone();
         self.client(&mut state).lagging = Some(applied);
+    }
+
+    /// Makes the answers to creates contain only the paths of the new znodes.
+    #[cfg(test)]
+    pub(crate) fn hide_stats(&self) {
+        self.client(&mut self.shared.lock()).hides_stats = true;
     }
 
     pub(super) fn client<'a>(&self, state: &'a mut State) -> &'a mut Client {
@@ -114,16 +143,8 @@ impl SimulatedClient {
 }
 
 impl ZooKeeperClient for SimulatedClient {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.link().run_on(runtime);
-    }
-
     fn submit(&self, call: Call, done: Done) {
         self.link().submit(call, done);
-    }
-
-    fn is_ordered(&self) -> bool {
-        self.client(&mut self.shared.lock()).is_ordered
     }
 
     fn remove_watches(&self, path: &str) {
@@ -141,38 +162,18 @@ impl ZooKeeperClient for SimulatedClient {
         connected
     }
 
-    fn session_id(&self) -> Option<i64> {
-        Some(self.session)
+    fn identity(&self) -> Identity {
+        Identity { session_id: Some(self.session), ..Identity::default() }
     }
 
-    fn report_delay(&self) -> Duration {
-        self.client(&mut self.shared.lock()).report_delay
-    }
-
-    fn reports_pings(&self) -> bool {
-        self.client(&mut self.shared.lock()).reports_pings
-    }
-
-    fn min_idle_for_ping(&self) -> Duration {
-        self.client(&mut self.shared.lock()).min_idle_for_ping
-    }
-
-    fn owns_session(&self) -> bool {
-        self.client(&mut self.shared.lock()).owns_session
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.client(&mut self.shared.lock()).session_timeout
+    fn granted(&self) -> Granted {
+        self.client(&mut self.shared.lock()).granted()
     }
 
     fn close(&self) {
         self.link().drain();
-        let (contact, owns_session) = {
-            let mut state = self.shared.lock();
-            let client = self.client(&mut state);
-            (client.contact, client.owns_session)
-        };
-        if !contact.has_ended() && owns_session {
+        let contact = self.client(&mut self.shared.lock()).contact;
+        if !contact.has_ended() {
             // Whether the request reaches the server makes no difference to this client.
             let _ = self.link().close();
         }

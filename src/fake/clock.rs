@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::client::SimulatedClient;
 use super::jobs::{self, Jobs, Parked};
 use super::virtual_runtime::VirtualRuntime;
-use crate::client::ZooKeeperClient;
 use crate::error::Result;
-use crate::session::{Factory, FirstContact, Session, Threads, check_timeout};
+use crate::session::{Factory, Session, Threads};
 use crate::time::{Job, Latch, Moment, Runtime, Setter};
+use crate::wait::CancelToken;
 
 /// How long [`VirtualClock::await_waiting_calls`] waits, in real time.
 const MAX_AWAIT: Duration = Duration::from_secs(30);
@@ -20,8 +21,7 @@ const MAX_AWAIT: Duration = Duration::from_secs(30);
 /// A clock for sessions under test that moves only in [`advance`](VirtualClock::advance).
 ///
 /// Leases, keep-alives, retries and deadlines follow this clock, so an hour takes milliseconds. The sessions have real
-/// threads. Their clients must not depend on real time. A [`SimulatedClient`](super::SimulatedClient) does not; the
-/// crate's own connection does, because it uses the system's clock.
+/// threads.
 ///
 /// A clone is another handle to the same clock.
 ///
@@ -79,33 +79,37 @@ impl VirtualClock {
 
     /// Opens a session on this clock.
     ///
-    /// Apart from the clock, this works like [`Session::from_client`]. The client must be connected.
+    /// Apart from the clock, this works like [`SimulatedClient::open_session`].
     ///
     /// # Errors
-    /// The errors of [`Session::from_client`].
-    pub fn open(&self, client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
-        let session_timeout = client.session_timeout();
-        check_timeout(session_timeout)?;
-        let runtime = self.runtime()?;
-        let contact = FirstContact::by(runtime.now(), session_timeout, "the given client");
-        Session::open(Ok(client), runtime, None, contact)
+    /// The errors of [`SimulatedClient::open_session`].
+    pub fn open(&self, client: Arc<SimulatedClient>) -> Result<Session> {
+        client.open_session_on(|| self.runtime())
     }
 
     /// Opens a session on this clock, and replaces it whenever it is lost.
     ///
-    /// Apart from the clock, this works like [`Session::from_client_factory`]. The clients must be connected.
+    /// The factory returns the client of the first session, and then one after each loss. Each must be connected, and
+    /// must not have a session yet. Apart from the clock, the session behaves like one with
+    /// [`SessionBuilder::replace_lost_sessions`](crate::SessionBuilder::replace_lost_sessions).
     ///
     /// [`advance`](VirtualClock::advance) does not wait for the thread that opens a replacement.
     ///
     /// # Errors
-    /// The errors of [`Session::from_client_factory`].
+    /// The error of the factory's first call, or the errors of [`SimulatedClient::open_session`]. If the first call
+    /// panics, the reason is [`NoServer`](crate::ErrorReason::NoServer).
     pub fn open_replaced(
         &self,
-        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+        factory: impl Fn() -> Result<Arc<SimulatedClient>> + Send + Sync + 'static,
     ) -> Result<Session> {
         let clock = self.clone();
         let runtime = move || Ok(clock.runtime()? as Arc<dyn Runtime>);
-        Session::open_replaced(Factory::new(runtime, factory))
+        let client = move |runtime: &Arc<dyn Runtime>, _: &CancelToken| {
+            let client = factory()?;
+            client.run_on(runtime);
+            Ok(client as _)
+        };
+        Session::open_replaced(Factory::new(runtime, client))
     }
 
     pub(super) fn runtime(&self) -> Result<Arc<VirtualRuntime>> {

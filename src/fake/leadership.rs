@@ -64,7 +64,7 @@ impl SimulatedLeadership {
     /// # Errors
     /// [`Thread`](crate::ErrorReason::Thread) if the session's threads cannot be started.
     pub fn new() -> Result<SimulatedLeadership> {
-        SimulatedLeadership::on(|client| Session::from_client(client), None)
+        SimulatedLeadership::on(|client| client.open_session(), None)
     }
 
     /// Creates a leadership on this clock, with a session timeout of 30 seconds.

@@ -10,7 +10,7 @@ use super::faults::{Effect, Fault, FaultKind, SimOperation};
 use super::log::Call as Logged;
 use super::requests::Requester;
 use super::state::{Client, Contact, Shared, State};
-use crate::client::port::MaxBuffer;
+use crate::client::MaxBuffer;
 use crate::client::{Call, DEFAULT_JUTE_MAX_BUFFER, Op, Reply, call_in_parts};
 use crate::error::{ZkError, ZkResult};
 
@@ -162,7 +162,7 @@ impl Link {
             Call::Create { data, acl, mode, .. } => {
                 let path = state.create(path, data, acl, *mode, requester)?;
                 let stat = state.tree.stat(&path).ok().flatten();
-                Ok(Reply::Created { stat: stat.filter(|_| self.client(state).returns_stats), path })
+                Ok(Reply::Created { stat: stat.filter(|_| !self.client(state).hides_stats), path })
             }
             Call::Delete { version, .. } => state.delete(path, *version, requester).map(|()| Reply::Done),
             Call::SetData { data, version, .. } => {

@@ -1,9 +1,8 @@
 //! A simulated ZooKeeper for tests that need a fault at a chosen moment.
 //!
 //! The primary types in this module are [`SimulatedZooKeeper`], an in-memory server, and [`SimulatedClient`], a client
-//! with a session on it. Pass the client to a session in place of the crate's own connection. Like that connection, the
-//! client sends pings, and its calls, replies and events [keep their order](SimulatedClient::set_ordered). Nothing in
-//! the simulation is random.
+//! that [opens a session](SimulatedClient::open_session) in place of the crate's own connection. Like that connection, the
+//! client sends pings, and its calls, replies and events keep their order. Nothing in the simulation is random.
 //!
 //! - Methods of [`SimulatedClient`] inject faults: `disconnect`, `expire`, `swallow`, `fail_next`, `cut_next`,
 //!   `hold_back_next`. `before_next` and `after_next` run a closure inside a chosen call, to stage a race.
@@ -78,6 +77,7 @@ pub use log::Call;
 #[cfg(test)]
 pub(crate) use served::{Fired, ServedConnection, View};
 pub use tree::SequenceEnd;
+pub use zookeeper_connection::Granted;
 
 /// An in-memory ZooKeeper server.
 ///
@@ -300,9 +300,9 @@ impl SimulatedZooKeeper {
 
     /// Executes a transaction, as another client.
     #[cfg(test)]
-    pub(crate) fn transact(&self, operations: &[crate::client::port::Op]) {
+    pub(crate) fn transact(&self, operations: &[crate::client::Op]) {
         let transacted = self.act(|state| Ok(state.transact(operations, Requester::Other(0))));
-        let is_committed = matches!(transacted, Ok(crate::client::port::Transacted::Committed(_)));
+        let is_committed = matches!(transacted, Ok(crate::client::Transacted::Committed(_)));
         assert!(is_committed, "{operations:?}: {transacted:?}");
     }
 

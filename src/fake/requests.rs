@@ -6,7 +6,7 @@ use super::access::{Caller, ReadChecks, Rights};
 use super::served::Served;
 use super::state::{Client, State};
 use super::tree::{Change, ROOT, split};
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Acl, CreateMode, Op, OpOutcome, Permissions, Stat, Transacted};
 use crate::error::{ZkError, ZkResult};
 

@@ -66,11 +66,8 @@ pub(super) struct Client {
     /// How long each call takes.
     pub(super) delay: Duration,
     pub(super) report_delay: Duration,
-    pub(super) is_ordered: bool,
-    pub(super) reports_pings: bool,
-    pub(super) returns_stats: bool,
-    pub(super) owns_session: bool,
-    pub(super) min_idle_for_ping: Duration,
+    /// Whether the answer to a create lacks the metadata of the new znode.
+    pub(super) hides_stats: bool,
     pub(super) identities: Vec<Identity>,
     pub(super) script: Script,
     /// The tree that the client's server has applied, if it lags behind.

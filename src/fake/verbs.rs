@@ -49,50 +49,11 @@ impl SimulatedClient {
 
     /// Sets what the server grants at the next [`reconnect`](SimulatedClient::reconnect).
     ///
-    /// The client's own getters return the new values at once, and the interval between pings follows from them.
+    /// The interval between pings follows from the new values at once.
     pub fn grant(&self, granted: Granted) {
         let mut state = self.shared.lock();
         let client = self.client(&mut state);
         (client.session_timeout, client.report_delay) = (granted.session_timeout, granted.report_delay);
-    }
-
-    /// Sets whether the client keeps and promises order, as the crate's own connection does.
-    ///
-    /// The default is `true`. With `false`, submitted calls are executed concurrently. Call this before a session is
-    /// opened on the client: the session reads the promise only then, and never notices a later change.
-    pub fn set_ordered(&self, is_ordered: bool) {
-        self.client(&mut self.shared.lock()).is_ordered = is_ordered;
-    }
-
-    /// Sets whether the client sends pings and reports their answers.
-    ///
-    /// The crate's own connection does. The default is `true`. Call this before a session is opened on the client: the
-    /// session learns only then whether to expect pings.
-    pub fn set_reports_pings(&self, reports_pings: bool) {
-        self.client(&mut self.shared.lock()).reports_pings = reports_pings;
-    }
-
-    /// Sets whether the answer to a create contains the `Stat` of the new znode.
-    ///
-    /// The default is `true`. Servers before 3.5, and some clients, return only its path.
-    pub fn set_returns_stats(&self, returns_stats: bool) {
-        self.client(&mut self.shared.lock()).returns_stats = returns_stats;
-    }
-
-    /// Sets whether closing the client ends the session on the server.
-    ///
-    /// The default is `true`. Pass `false` to simulate a client whose session outlives
-    /// [`close`](crate::client::ZooKeeperClient::close). Call this before a session is opened on the client: the
-    /// session learns only then whether it must delete its znodes itself.
-    pub fn set_owns_session(&self, owns_session: bool) {
-        self.client(&mut self.shared.lock()).owns_session = owns_session;
-    }
-
-    /// Sets how long the session must leave the connection idle once in every session timeout.
-    ///
-    /// The default is zero. Call this before a session is opened on the client; a later call has no effect.
-    pub fn set_min_idle_for_ping(&self, min_idle_for_ping: Duration) {
-        self.client(&mut self.shared.lock()).min_idle_for_ping = min_idle_for_ping;
     }
 
     /// Expires the session on the server, which deletes its ephemeral znodes.
@@ -271,9 +232,8 @@ impl SimulatedClient {
     ///
     /// The closure runs on the thread that executes the call. Each call runs one of the scheduled closures.
     ///
-    /// The closure may use every method of the simulation, and other sessions. On an
-    /// [ordered](SimulatedClient::set_ordered) client, it must not wait for calls that it
-    /// [submits](crate::client::ZooKeeperClient::submit) to the same client, because they come after this call.
+    /// The closure may use every method of the simulation, and other sessions. It must not wait for calls of this
+    /// client's session, because they come after this call.
     pub fn before_next(&self, operation: SimOperation, stop_point: impl FnOnce() + Send + 'static) {
         self.plan(operation, |plan| plan.before.push_back(Box::new(stop_point)));
     }

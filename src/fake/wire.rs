@@ -1,8 +1,8 @@
 //! [`Wire`]: the calls submitted to a client, which take effect one after the other, and the client's pings.
 //!
 //! Jobs of the session's runtime execute the calls, one at a time. So a virtual clock waits for them, and a runtime
-//! with a single thread suffices. If the client is not ordered, each call is a job of its own, and nothing orders the
-//! jobs. A client without a session starts its own threads on the first call that is submitted to it.
+//! with a single thread suffices. A client without a session starts its own threads on the first call that is submitted
+//! to it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,7 @@ use parking_lot::MutexGuard;
 
 use super::link::{Link, Sent, check_length};
 use super::state::{Contact, Shared, State};
-use crate::client::{
-    Call, ClientEvent, CreateMode, Done, SessionRuntime, call_in_parts, contain_call, path_of_child,
-};
+use crate::client::{Call, ClientEvent, CreateMode, Done, call_in_parts, contain_call, path_of_child};
 use crate::error::ZkError;
 use crate::logging;
 use crate::panics::contain;
@@ -34,7 +32,7 @@ pub(super) struct Wire {
     is_job_coming: bool,
     /// The thread that is executing the queue.
     driver: Option<ThreadId>,
-    runtime: Option<SessionRuntime>,
+    runtime: Option<Weak<dyn Runtime>>,
     /// The threads of a client that is used without a session.
     threads: Option<Arc<Threads>>,
     /// The number of the current series of pings. A new series ends the earlier ones.
@@ -65,7 +63,7 @@ impl Wire {
 
     /// Returns the runtime of the session or, without a session, the client's own.
     fn runtime(&mut self) -> Option<Arc<dyn Runtime>> {
-        if let Some(runtime) = self.runtime.as_ref().and_then(SessionRuntime::get) {
+        if let Some(runtime) = self.runtime.as_ref().and_then(Weak::upgrade) {
             return Some(runtime);
         }
         if self.threads.is_none() {
@@ -83,8 +81,8 @@ impl fmt::Debug for Wire {
 
 impl Link {
     /// Adopts the clock and the threads of a session, which drive the pings from now on.
-    pub(super) fn run_on(&self, runtime: &SessionRuntime) {
-        self.client(&mut self.shared.lock()).wire.runtime = Some(runtime.clone());
+    pub(super) fn run_on(&self, runtime: &Arc<dyn Runtime>) {
+        self.client(&mut self.shared.lock()).wire.runtime = Some(Arc::downgrade(runtime));
         self.begin_pings();
     }
 
@@ -93,9 +91,6 @@ impl Link {
             return done.finish(Err(error));
         }
         let mut state = self.shared.lock();
-        if !self.client(&mut state).is_ordered {
-            return self.submit_unordered(state, call, done);
-        }
         let number = self.begin_first_part(&mut state, &call);
         let client = self.client(&mut state);
         let connection = match client.contact {
@@ -110,14 +105,6 @@ impl Link {
         let sent = Sent::OnConnection(connection);
         client.wire.queue.push_back(Submitted::Call { call, done, number, sent });
         self.call_driver(state);
-    }
-
-    /// Makes a call on a client that is not ordered, concurrently with all others.
-    fn submit_unordered(&self, state: MutexGuard<'_, State>, call: Call, done: Done) {
-        let Some(runtime) = self.take_runtime(state) else { return };
-        let (link, priority) = (self.clone(), Priority::of_urgency(done.urgency()));
-        let make = move || done.finish(contain_call("a stop point in a simulated call", || link.call(&call)));
-        runtime.submit(priority, Box::new(make));
     }
 
     /// Returns the runtime for a submitted call. If the client has no session, the first such call also starts its
@@ -277,7 +264,7 @@ impl Link {
             let mut state = self.shared.lock();
             let client = self.client(&mut state);
             client.wire.pings += 1;
-            let pings = client.reports_pings && client.contact == Contact::Connected;
+            let pings = client.contact == Contact::Connected;
             // A client without a session sends no pings before the first call that is submitted to it.
             let has_runtime = client.wire.runtime.is_some() || client.wire.threads.is_some();
             (client.wire.pings, (pings && has_runtime).then(|| client.wire.runtime()).flatten())

@@ -263,7 +263,7 @@ mod tests {
     fn new_lock(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
         begin();
         let client = server.connect(Duration::from_secs(30));
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         (client, BlockingWriteLock::new(&session, "/lock").unwrap())
     }
 

@@ -191,12 +191,11 @@ impl LockGuard {
     /// guide](crate::guide::operations) says what to do then.
     ///
     /// # Errors
-    /// On a session that this crate has opened, the servers report the number when they create the znode. On such a
-    /// session, the call fails only if that reply was lost and the number could not be read afterwards and cannot be
-    /// read now.
+    /// The servers report the number when they create the znode. The call fails only if that reply was lost and the
+    /// number could not be read afterwards and cannot be read now.
     ///
-    /// With any other client, including the simulated one, the first call asks the server and blocks until it answers.
-    /// Make that call as soon as the lock is acquired. It may fail with:
+    /// On a session of another client library that does not report the number, the first call asks the server and
+    /// blocks until it answers. Make that call as soon as the lock is acquired. It may fail with:
     /// - [`NotOwner`](crate::ErrorReason::NotOwner): the znode no longer exists.
     /// - [`AccessDenied`](crate::ErrorReason::AccessDenied): newer servers require READ.
     /// - [`SessionLost`](crate::ErrorReason::SessionLost), [`Closed`](crate::ErrorReason::Closed),

@@ -340,7 +340,6 @@ mod tests {
 
     use crossbeam_channel::{Receiver, bounded, unbounded};
 
-    use crate::Session;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::eventually;
 
@@ -354,14 +353,14 @@ mod tests {
 
     fn lock_with(listener: impl LockListener + 'static) -> WriteLock {
         let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
-        WriteLock::with_listener(&Session::from_client(client).unwrap(), "/lock", listener).unwrap()
+        WriteLock::with_listener(&client.open_session().unwrap(), "/lock", listener).unwrap()
     }
 
     #[test]
     fn channel_gets_the_events_of_a_lock() {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(Duration::from_secs(30));
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let (sender, events) = crossbeam_channel::unbounded();
         let lock = WriteLock::with_listener(&session, "/lock", sender).unwrap();
         let next = || events.recv_timeout(crate::tests::deadline()).unwrap();

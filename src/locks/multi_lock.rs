@@ -194,9 +194,10 @@ mod tests {
 
     use super::*;
     use crate::client::{Acl, Permissions};
+    use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::locks::locking::Released;
-    use crate::tests::{eventually, in_background, next, replacing_session};
+    use crate::tests::{eventually, in_background, next, replacing_session, session_by_factory};
     use crate::{CancelToken, LossReason};
 
     const LONG: Duration = Duration::from_secs(30);
@@ -214,7 +215,7 @@ mod tests {
             let server = SimulatedZooKeeper::new();
             DIRS.iter().for_each(|dir| server.create(dir, b""));
             let client = server.connect(LONG);
-            let session = Session::from_client(client.clone()).unwrap();
+            let session = client.open_session().unwrap();
             Fixture { server, client, session }
         }
 
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn every_loss_is_reported_and_ends_the_ownership_of_all() {
         let fixture = Fixture::new();
-        fixture.client.set_returns_stats(false);
+        fixture.client.hide_stats();
         let guard = fixture.lock().lock().unwrap();
         assert!(!guard.lease_remaining().is_zero());
         for lost in [&guard.guards()[1], &guard.guards()[0]] {
@@ -381,25 +382,18 @@ mod tests {
     fn acquisition_starts_again_after_the_lease_ends_on_a_live_session() {
         let fixture = Fixture::new();
         let client = fixture.server.connect(Duration::from_secs(1));
-        // The client's reads overtake its writes, and no ping proves that the session is alive.
-        client.set_ordered(false);
-        client.set_reports_pings(false);
         let of_factory = client.clone();
-        let session = Session::from_client_factory(move || Ok(of_factory.clone())).unwrap();
+        let session = session_by_factory(move || Ok(of_factory.clone())).unwrap();
         let ahead = fixture.occupy(DIRS[1]);
         let lock = MultiLock::new(&session, DIRS).unwrap();
-        let (release, held) = crossbeam_channel::bounded::<()>(0);
-        client.before_next(SimOperation::SetData, move || {
-            let _ = held.recv();
-        });
+        // Pings keep the session in contact, but do not extend the lease. Each write that fails is repeated after a tenth
+        // of a second.
+        for _ in 0..15 {
+            client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
+        }
         let waiting = in_background(move || lock.lock());
         fixture.await_requests([1, 2, 0]);
-        // Reads keep the session in contact, but do not renew the lease.
-        eventually("the lease ends", || {
-            session.core().ask(crate::client::port::Call::exists("/", false)).unwrap();
-            fixture.server.calls(SimOperation::Delete) > 0
-        });
-        drop(release);
+        eventually("the lease ends", || fixture.server.calls(SimOperation::Delete) > 0);
         fixture.server.delete(&ahead);
         fixture.await_requests([1, 1, 1]);
         assert!(next(&waiting).is_ok());

@@ -218,13 +218,13 @@ mod tests {
     use super::*;
     use crate::fake::SimulatedZooKeeper;
     use crate::tests::{deadline, in_background, next};
-    use crate::{ErrorReason, LossReason, Session};
+    use crate::{ErrorReason, LossReason};
 
     const DIR: &str = "/locks/it";
     const LONG: Duration = Duration::from_secs(30);
 
     fn lock_at(server: &SimulatedZooKeeper) -> ReentrantLock {
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         ReentrantLock::new(BlockingWriteLock::new(&session, DIR).unwrap())
     }
 

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 
 use super::lock_info::{Found, LockInfo};
 use crate::client::Call;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::error::{Result, ZkError};
 use crate::recipe::is_directory;
 use crate::recipe::order::first;

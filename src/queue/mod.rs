@@ -25,7 +25,7 @@ pub use self::lock_info::LockInfo;
 pub use self::queue_watch::QueueWatch;
 pub use self::revoker::{Revocation, Revoker};
 use crate::client::Call;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::lock_order::unwind_safe;
 use crate::logging;

@@ -33,17 +33,9 @@ impl Fixture {
     }
 
     fn of(zk: SimulatedZooKeeper, client: Arc<SimulatedClient>) -> Fixture {
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let directory = LockDirectory::new(&session, DIR).unwrap();
         Fixture { zk, client, directory }
-    }
-
-    /// A fixture whose client makes its calls concurrently.
-    fn unordered() -> Fixture {
-        let zk = SimulatedZooKeeper::new();
-        let client = zk.connect(LONG);
-        client.set_ordered(false);
-        Fixture::of(zk, client)
     }
 
     /// A fixture with an empty directory.

@@ -120,7 +120,7 @@ impl Change for Create {
 
     fn find(&self, core: &Arc<Core>, path: &ZNodePath) -> ZkResult<Self::Found> {
         let is_of_another =
-            |stat: &Stat| core.client().session_id().is_some_and(|own| stat.session() != Some(own));
+            |stat: &Stat| core.client().identity().session_id.is_some_and(|own| stat.session() != Some(own));
         let found = read(core, path)?;
         Ok(found.filter(|(_, stat)| self.mode != CreateMode::Ephemeral || !is_of_another(stat)))
     }

@@ -11,7 +11,7 @@ use super::RecoverableZooKeeper;
 use crate::client::{Acl, CreateMode, Permissions};
 use crate::error::ZkError;
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
-use crate::{ErrorKind, ErrorReason, RetryPolicy, Session};
+use crate::{ErrorKind, ErrorReason, RetryPolicy};
 
 const LONG: Duration = Duration::from_secs(30);
 const EFFECTS: [Effect; 2] = [Effect::Before, Effect::After];
@@ -32,7 +32,7 @@ impl Fixture {
         let server = SimulatedZooKeeper::new();
         server.create("/a", b"old");
         let client = server.connect(timeout);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let policy = RetryPolicy::constant(Duration::from_millis(1)).with_attempts(4);
         Fixture { server, client, zookeeper: RecoverableZooKeeper::new(&session, policy) }
     }

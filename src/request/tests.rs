@@ -69,17 +69,9 @@ impl Fixture {
         Fixture::join_for(zk, LONG)
     }
 
-    /// Opens a session on a client that promises no order.
-    fn join_unordered(zk: &SimulatedZooKeeper) -> Fixture {
-        let client = zk.connect(LONG);
-        client.set_ordered(false);
-        let session = Session::from_client(client.clone()).unwrap();
-        Fixture { client, session }
-    }
-
     fn join_for(zk: &SimulatedZooKeeper, session_timeout: Duration) -> Fixture {
         let client = zk.connect(session_timeout);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         Fixture { client, session }
     }
 

@@ -11,9 +11,9 @@ use zookeeper_connection::SaslDigest;
 use zookeeper_connection::ServerMemory;
 #[cfg(feature = "tls")]
 use zookeeper_connection::TlsConfig;
-use zookeeper_connection::{ConnectString, Credential, TickNote};
+use zookeeper_connection::{ConnectString, Connection, Credential, TickNote};
 
-use super::own_client::{OwnClient, OwnOptions};
+use super::connecting::{self, Options};
 use super::threads::Threads;
 use super::{CONNECT_RETRY, Core, Factory, FirstContact, Session, check_timeout, chroot, open_core};
 use crate::client::{DEFAULT_JUTE_MAX_BUFFER, Granted, ZooKeeperClient};
@@ -398,7 +398,7 @@ impl SessionBuilder {
         ZNodePath::of_lock(self.options()?.servers.chroot(), dir).map(drop)
     }
 
-    fn options(&self) -> Result<OwnOptions> {
+    fn options(&self) -> Result<Options> {
         check_timeout(self.session_timeout)?;
         check_jute_max_buffer(self.jute_max_buffer)?;
         check_ticks(self.tick, self.max_tick)?;
@@ -409,7 +409,7 @@ impl SessionBuilder {
         if let Some(rule) = self.sasl_digest.as_ref().and_then(SaslDigest::broken_rule) {
             return Err(LockError::invalid_argument("SASL configuration", rule));
         }
-        OwnOptions::new(&self.connect_string, self.session_timeout)
+        Options::new(&self.connect_string, self.session_timeout)
     }
 
     fn open(self) -> Result<Session> {
@@ -444,11 +444,11 @@ impl SessionBuilder {
         }
         let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
         client.options.connection.mentions_first_outage = false;
-        let client = move |closed: &CancelToken| {
+        let client = move |_: &Arc<dyn Runtime>, closed: &CancelToken| {
             let wait = Wait::timeout(session_timeout).cancelled_by(closed);
             Ok(client.connect(&wait)? as Arc<dyn ZooKeeperClient>)
         };
-        let factory = Factory::cancellable(runtime, client).with_survived_outage(self.survived_outage);
+        let factory = Factory::new(runtime, client).with_survived_outage(self.survived_outage);
         Session::replaced_by(core, factory)
     }
 }
@@ -486,7 +486,7 @@ fn check_jute_max_buffer(bytes: usize) -> Result<()> {
 
 /// Opens the first session, and connects the client of each later one.
 struct Opener {
-    options: OwnOptions,
+    options: Options,
     creates_chroot: bool,
 }
 
@@ -524,13 +524,14 @@ impl Opener {
         })
     }
 
-    fn connect(&self, wait: &Wait) -> Result<Arc<OwnClient>> {
+    fn connect(&self, wait: &Wait) -> Result<Arc<Connection>> {
         let begun = Instant::now();
-        let client = OwnClient::connect(&self.options, wait)?;
-        self.check_grant(client.session_timeout())?;
+        let client = connecting::connect(&self.options, wait)?;
+        self.check_grant(client.granted().session_timeout)?;
         if let Some(chroot) = self.options.servers.chroot().filter(|_| self.creates_chroot) {
             let chroot = ZNodePath::from_server(chroot);
-            let created = chroot::create(&chroot, |call| client.call_at_root(call, wait));
+            let call = |call| client.call_at_root_unless(call, wait.deadline(), &wait.cancellation());
+            let created = chroot::create(&chroot, call);
             created.map_err(|error| self.no_contact(error, begun, wait))?;
         }
         Ok(client)

@@ -49,7 +49,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
-    use crate::client::port::Verbs;
+    use crate::client::Verbs;
     use crate::fake::{SimOperation, SimulatedZooKeeper};
 
     const LONG: Duration = Duration::from_secs(30);

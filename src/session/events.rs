@@ -27,7 +27,7 @@ mod tests;
 /// Receives the events of a session and its locks, for metrics and audit logs.
 ///
 /// A closure that takes a [`SessionEvent`] is a hook. Install it with
-/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or, on a session with another client, with
+/// [`SessionBuilder::event_hook`](crate::SessionBuilder::event_hook) or
 /// [`Session::set_event_hook`](crate::Session::set_event_hook). The package `zookeeper-recipes-lock-metrics` has a hook
 /// that exports metrics, for example to Prometheus.
 ///

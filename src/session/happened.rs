@@ -21,13 +21,6 @@ pub(crate) struct Happened {
     pub(crate) contact: Option<SessionConnected>,
 }
 
-/// Who serves the client's session, as far as the client reports it.
-#[derive(Clone, Default)]
-pub(super) struct ServedBy {
-    pub(super) session_id: Option<i64>,
-    pub(super) server: Option<String>,
-}
-
 impl Happened {
     /// The event of a request that was withdrawn before it was started.
     pub(super) fn withdrawn_before_start(seat: &Arc<Seat>, now: Moment) -> Happened {

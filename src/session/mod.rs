@@ -6,21 +6,22 @@
 mod alarm;
 mod builder;
 mod chroot;
+mod connecting;
 mod driver;
 pub mod events;
 mod happened;
 mod mailbox;
-mod own_client;
 mod ownership;
 mod pool;
 mod process;
 mod replacement;
+#[cfg(feature = "seam")]
+mod seam;
 mod seat;
 mod threads;
 mod timer;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -34,18 +35,16 @@ use crate::logging;
 use crate::process::{PerProcess, Process};
 use crate::recipe::path::ZNodePath;
 use crate::time::{Latch, Moment, Runtime};
-use crate::wait::CancelToken;
 
 pub use self::builder::SessionBuilder;
 pub(crate) use self::driver::{Core, Tracker};
 use self::events::{EventHook, Events, RequestStatus};
 use self::happened::Happened;
 pub(crate) use self::mailbox::Mailbox;
-#[cfg(feature = "test-util")]
-pub use self::own_client::own_connection;
 pub(crate) use self::process::check_process;
 pub(crate) use self::replacement::{Factory, OnNewSession, Replacement};
 pub(crate) use self::seat::{Observer, Seat};
+#[cfg(any(test, feature = "test-util"))]
 pub(crate) use self::threads::Threads;
 
 /// The bounds of a session timeout. The server limits the timeout further, by default to between 4 s and 40 s.
@@ -69,9 +68,7 @@ pub enum SessionState {
     /// The server was heard from less than 31/32 of a session timeout ago.
     ///
     /// While a lock is held, answered reads and pings do not count: only an answered write on the current connection
-    /// does, timed from when the write was sent. The same rule applies to the first contact of every session. With a
-    /// client that does not [report its pings](crate::client::port::ZooKeeperClient::reports_pings), it applies at all
-    /// times.
+    /// does, timed from when the write was sent. The same rule applies to the first contact of every session.
     Connected,
     /// There is no contact, or the server has been silent for too long.
     ///
@@ -173,30 +170,7 @@ impl Session {
         SessionBuilder::new(connect_string.into())
     }
 
-    /// Creates a session on a client that the application supplies.
-    ///
-    /// The age of the client's session is unknown, so no lock is owned for at least one
-    /// [`report_delay`](crate::client::port::ZooKeeperClient::report_delay) after this call.
-    ///
-    /// # Errors
-    /// - [`InvalidArgument`](crate::ErrorReason::InvalidArgument): the session timeout is out of bounds.
-    /// - [`NoServer`](crate::ErrorReason::NoServer): no server answered a write of the client within the session
-    ///   timeout, or the client's session has ended.
-    /// - [`Thread`](crate::ErrorReason::Thread): no thread could be started.
-    pub fn from_client(client: Arc<dyn ZooKeeperClient>) -> Result<Session> {
-        let session_timeout = client.session_timeout();
-        check_timeout(session_timeout)?;
-        let threads = Threads::start()?;
-        let contact = FirstContact::by(threads.now(), session_timeout, "the given client");
-        let runtime = Arc::clone(&threads);
-        // If the client panics, the caller sees the panic, and the threads end.
-        let opened = catch_unwind(AssertUnwindSafe(|| Session::open(Ok(client), threads, None, contact)));
-        opened.unwrap_or_else(|panic| {
-            runtime.shut_down();
-            resume_unwind(panic)
-        })
-    }
-
+    #[cfg(any(test, feature = "test-util"))]
     pub(crate) fn open(
         client: Result<Arc<dyn ZooKeeperClient>>,
         runtime: Arc<dyn Runtime>,
@@ -210,31 +184,9 @@ impl Session {
         Session { handle: Arc::new(Handle::new(core, None)) }
     }
 
-    /// Creates a session that gets a new client whenever it is lost.
-    ///
-    /// The factory makes the first client, and then one after each loss. Apart from that, the session behaves like one
-    /// with [`SessionBuilder::replace_lost_sessions`].
-    ///
-    /// **Each call of the factory must open a new ZooKeeper session.** The lease begins with the call. If the ZooKeeper
-    /// session were older, a lock could seem to be held after the servers have given it to another client.
-    ///
-    /// The first call of the factory is made on the calling thread, and each later one on a thread of the session. The
-    /// factory may block, preferably for no longer than a session timeout. If a later call fails or panics, the factory
-    /// is called again: soon at first, later after at most three seconds. A client that cannot be used is closed. The
-    /// factory and the lost clients are dropped on a callback thread.
-    ///
-    /// # Errors
-    /// The error of the factory's first call, or the same as [`from_client`](Session::from_client). If the first call
-    /// panics, the reason is [`NoServer`](crate::ErrorReason::NoServer).
-    pub fn from_client_factory(
-        factory: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
-    ) -> Result<Session> {
-        let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
-        Session::open_replaced(Factory::new(runtime, factory))
-    }
-
+    #[cfg(any(test, feature = "seam", feature = "test-util"))]
     pub(crate) fn open_replaced(factory: Factory) -> Result<Session> {
-        let core = replacement::make(&factory, &CancelToken::new())?;
+        let core = replacement::make(&factory, &crate::wait::CancelToken::new())?;
         Session::replaced_by(core, factory)
     }
 
@@ -284,22 +236,22 @@ impl Session {
 
     /// Returns the session id.
     ///
-    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the client, such as that of
-    /// the crate `zookeeper`, does not report it.
+    /// ZooKeeper's logs and four-letter commands print it in hexadecimal. Returns `None` if the session runs on another
+    /// client library that does not report it.
     ///
     /// A session that [replaces](crate::SessionBuilder::replace_lost_sessions) a lost one has a different id.
     #[must_use]
     pub fn id(&self) -> Option<i64> {
-        self.core().client().session_id()
+        self.core().client().identity().session_id
     }
 
     /// Returns the server of the current connection, or of the last one.
     ///
-    /// The result contains the address to which the server's name was resolved. Returns `None` if the client, such as
-    /// that of the crate `zookeeper`, does not report it.
+    /// The result contains the address to which the server's name was resolved. Returns `None` if the session runs on
+    /// another client library that does not report it.
     #[must_use]
     pub fn server(&self) -> Option<String> {
-        self.core().client().server()
+        self.core().client().identity().server
     }
 
     /// Returns the lock requests of this session that have not ended, oldest first.
@@ -397,7 +349,7 @@ impl Session {
 
     /// Checks a path that a caller has given for a lock on this session.
     pub(crate) fn lock_path(&self, dir: &str) -> Result<ZNodePath> {
-        ZNodePath::of_lock(self.core().client().chroot().as_deref(), dir)
+        ZNodePath::of_lock(self.core().client().identity().chroot.as_deref(), dir)
     }
 
     /// Fails in a forked child, where the session has ended. Takes no mutex.

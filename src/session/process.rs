@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::client::{Call, Done, EventSink, ZooKeeperClient};
+use crate::client::{Call, Done, EventSink, Granted, Identity, ZooKeeperClient};
 use crate::error::{LockError, LossReason, Operation, Result, ZkError};
 use crate::process::Process;
 use crate::session::Core;
@@ -39,8 +38,12 @@ impl ZooKeeperClient for NoClient {
         false
     }
 
-    fn session_timeout(&self) -> Duration {
-        super::MIN_TIMEOUT
+    fn identity(&self) -> Identity {
+        Identity::default()
+    }
+
+    fn granted(&self) -> Granted {
+        Granted::new(super::MIN_TIMEOUT)
     }
 
     fn close(&self) {}

@@ -29,8 +29,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 /// The minimum number of followers at which dropped ones are removed.
 const MIN_SWEPT: usize = 16;
 
-/// Connects a client, unless the token is cancelled before that.
-type Connect = dyn Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
+/// Connects a client for a session with this runtime, unless the token is cancelled before that.
+type Connect = dyn Fn(&Arc<dyn Runtime>, &CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync;
 
 /// Creates what each new session runs on: first the runtime, then the client.
 pub(crate) struct Factory {
@@ -43,15 +43,10 @@ pub(crate) struct Factory {
 impl Factory {
     pub(crate) fn new(
         runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
-        client: impl Fn() -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
-    ) -> Factory {
-        Factory::cancellable(runtime, move |_| client())
-    }
-
-    /// Like [`new`](Factory::new), for clients whose connecting ends early when the session is closed.
-    pub(crate) fn cancellable(
-        runtime: impl Fn() -> Result<Arc<dyn Runtime>> + Send + Sync + 'static,
-        client: impl Fn(&CancelToken) -> Result<Arc<dyn ZooKeeperClient>> + Send + Sync + 'static,
+        client: impl Fn(&Arc<dyn Runtime>, &CancelToken) -> Result<Arc<dyn ZooKeeperClient>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Factory {
         Factory { runtime: Box::new(runtime), client: Box::new(client), survived_outage: None }
     }
@@ -183,13 +178,13 @@ fn make_on(
     taken: &mut Option<External<Arc<dyn ZooKeeperClient>>>,
 ) -> Result<Arc<Core>> {
     let opened_after = Some(runtime.now());
-    let client = (factory.client)(closed).and_then(|client| {
+    let client = (factory.client)(runtime, closed).and_then(|client| {
         // Wrapped first, so that this is the last handle to the client, whatever fails later.
         let client = &**taken.insert(External::new("a ZooKeeper client", client, runtime));
-        check_timeout(client.session_timeout()).inspect_err(|_| client.close())?;
+        check_timeout(client.granted().session_timeout).inspect_err(|_| client.close())?;
         Ok(client.clone())
     });
-    let wait = client.as_ref().map_or(Duration::ZERO, |client| client.session_timeout());
+    let wait = client.as_ref().map_or(Duration::ZERO, |client| client.granted().session_timeout);
     let contact = FirstContact::by(runtime.now(), wait, "the client of the factory");
     let contact = FirstContact { cancelled: closed.latch().clone(), ..contact };
     let core = open_core(client, Arc::clone(runtime), opened_after, contact)?;
@@ -290,12 +285,12 @@ mod tests {
 
     use crossbeam_channel::{RecvTimeoutError, unbounded};
 
-    use crate::client::{Call, EventSink, Reply};
-    use crate::error::ZkResult;
+    use crate::client::EventSink;
     use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
     use crate::locks::LockEvent;
+    use crate::session::Threads;
     use crate::tests::{
-        BlockingClient, await_replacement, deadline, eventually, next, port, replacing_session,
+        Wrapped, await_replacement, deadline, eventually, next, replacing_session, session_by_factory,
     };
     use crate::{BlockingWriteLock, Session, WriteLock};
 
@@ -309,7 +304,7 @@ mod tests {
             let (go, may_go) = unbounded();
             let of_factory = server.clone();
             go.send(()).unwrap();
-            let session = Session::from_client_factory(move || {
+            let session = session_by_factory(move || {
                 let client = of_factory.connect(LONG);
                 let _ = made.send(Arc::clone(&client));
                 let _ = may_go.recv_timeout(deadline());
@@ -335,7 +330,7 @@ mod tests {
         for closed in [false, true] {
             let (server, number) = (SimulatedZooKeeper::new(), AtomicUsize::new(0));
             let (made, clients) = unbounded();
-            let session = Session::from_client_factory(move || {
+            let session = session_by_factory(move || {
                 let client = server.connect(Duration::from_secs(3600));
                 if number.fetch_add(1, Ordering::SeqCst) > 0 {
                     client.disconnect();
@@ -469,7 +464,7 @@ mod tests {
         let server = SimulatedZooKeeper::new();
         for timeout in [Duration::from_millis(99), Duration::from_millis(u64::MAX)] {
             let server = server.clone();
-            let refused = Session::from_client_factory(move || Ok(server.connect(timeout)));
+            let refused = session_by_factory(move || Ok(server.connect(timeout)));
             assert!(
                 matches!(refused, Err(ref error) if error.reason() == ErrorReason::InvalidArgument),
                 "{refused:?}"
@@ -488,21 +483,13 @@ mod tests {
     /// A client that panics when a session subscribes to its events.
     struct Panicking(Arc<SimulatedClient>);
 
-    impl BlockingClient for Panicking {
-        fn call(&self, call: &Call) -> ZkResult<Reply> {
-            self.0.call(call)
+    impl Wrapped for Panicking {
+        fn simulated(&self) -> &Arc<SimulatedClient> {
+            &self.0
         }
 
         fn subscribe(&self, _sink: EventSink) -> bool {
             resume_unwind(Box::new("on purpose"))
-        }
-
-        fn session_timeout(&self) -> Duration {
-            self.0.session_timeout()
-        }
-
-        fn close(&self) {
-            self.0.close();
         }
     }
 
@@ -512,11 +499,12 @@ mod tests {
         let (made, clients) = unbounded();
         let calls = AtomicUsize::new(0);
         let of_factory = server.clone();
-        let session = Session::from_client_factory(move || {
+        let runtime = || Ok(Threads::start()? as Arc<dyn Runtime>);
+        let client = move |_: &Arc<dyn Runtime>, _: &CancelToken| -> Result<Arc<dyn ZooKeeperClient>> {
             let connect = || of_factory.connect(LONG);
             match calls.fetch_add(1, Ordering::SeqCst) {
                 1 => resume_unwind(Box::new("on purpose")),
-                2 => Ok(port(Arc::new(Panicking(connect())))),
+                2 => Ok(Arc::new(Panicking(connect()))),
                 3 => Ok(of_factory.connect(Duration::from_nanos(1))),
                 _ => {
                     let client = connect();
@@ -524,8 +512,8 @@ mod tests {
                     Ok(client)
                 }
             }
-        });
-        let session = session.unwrap();
+        };
+        let session = Session::open_replaced(Factory::new(runtime, client)).unwrap();
         let changes = session.subscribe();
         next(&clients).expire();
         assert_eq!(next(&changes), SessionState::Lost);
@@ -538,7 +526,7 @@ mod tests {
     fn close_disconnects_the_state_channels_although_a_guard_keeps_a_lost_session() {
         let server = SimulatedZooKeeper::new();
         let (made, clients) = unbounded();
-        let session = Session::from_client_factory(move || {
+        let session = session_by_factory(move || {
             let client = server.connect(LONG);
             let _ = made.send(Arc::clone(&client));
             Ok(client)
@@ -557,7 +545,7 @@ mod tests {
     fn a_subscription_during_a_replacement_reports_each_change_once() {
         let server = SimulatedZooKeeper::new();
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let core = session.core();
         let replacement = Replacement::new();
         let (subscriber, changes) = unbounded();

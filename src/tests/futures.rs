@@ -91,7 +91,7 @@ impl Fixture {
         let server = SimulatedZooKeeper::new();
         let ahead = server.create_sequential(DIR, "x-other-lock-", None);
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let lock = BlockingWriteLock::new(&session, DIR).unwrap();
         Fixture { server, client, session, lock, ahead }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::server::{Client, SESSION, Server, accepted, replied};
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Call, Reply, Stat};
 use crate::data::RecoverableZooKeeper;
 use crate::error::ZkError;

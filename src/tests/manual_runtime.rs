@@ -15,6 +15,7 @@ use crate::Session;
 use crate::client::ZooKeeperClient;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::session::FirstContact;
+use crate::tests::Wrapped;
 use crate::time::{Job, Latch, Moment, Priority, Runtime};
 
 /// Opens a session on a new client.
@@ -23,19 +24,34 @@ pub(crate) fn open_on_manual_runtime(
     session_timeout: Duration,
 ) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
     let client = zookeeper.connect(session_timeout);
-    let (runtime, session) = open_client_on_manual_runtime(client.clone(), session_timeout);
-    (client, runtime, session)
+    let runtime = Arc::new(ManualRuntime::default());
+    let session = client.open_session_on(|| Ok(Arc::clone(&runtime)));
+    (client, runtime, session.unwrap())
 }
 
+/// Opens a session on a client that wraps a simulated one, whose pings follow the runtime's clock.
+pub(crate) fn open_wrapped_on_manual_runtime(
+    client: Arc<impl Wrapped + 'static>,
+) -> (Arc<ManualRuntime>, Session) {
+    let runtime = Arc::new(ManualRuntime::default());
+    client.simulated().run_on(&(Arc::clone(&runtime) as Arc<dyn Runtime>));
+    let session = open_on(&runtime, client);
+    (runtime, session)
+}
+
+/// Opens a session on a client that needs no runtime.
 pub(crate) fn open_client_on_manual_runtime(
     client: Arc<dyn ZooKeeperClient>,
-    session_timeout: Duration,
 ) -> (Arc<ManualRuntime>, Session) {
-    super::begin();
     let runtime = Arc::new(ManualRuntime::default());
-    let contact = FirstContact::by(runtime.now(), session_timeout, "the simulation");
-    let session = Session::open(Ok(client), runtime.clone(), None, contact);
-    (runtime, session.unwrap())
+    let session = open_on(&runtime, client);
+    (runtime, session)
+}
+
+fn open_on(runtime: &Arc<ManualRuntime>, client: Arc<dyn ZooKeeperClient>) -> Session {
+    super::begin();
+    let contact = FirstContact::by(runtime.now(), client.granted().session_timeout, "the simulation");
+    Session::open(Ok(client), runtime.clone(), None, contact).unwrap()
 }
 
 /// Runs jobs on the thread that submits them. Time passes, and timers run, only when a test advances the time

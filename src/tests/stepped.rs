@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::client::{Call, ClientEvent, Done, EventSink, ZooKeeperClient};
+use crate::client::{Call, ClientEvent, Done, EventSink, Granted, Identity, ZooKeeperClient};
 use crate::fake::SimulatedClient;
 
 /// Moves requests to the server, and replies and events back, one at a time and in the order of one
@@ -187,10 +186,6 @@ impl ZooKeeperClient for SteppedClient {
         self.push(kind, Box::new(request));
     }
 
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
     fn remove_watches(&self, path: &str) {
         {
             let mut wire = self.wire.lock();
@@ -226,20 +221,12 @@ impl ZooKeeperClient for SteppedClient {
         }))
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
+    fn identity(&self) -> Identity {
+        self.client.identity()
     }
 
-    fn report_delay(&self) -> Duration {
-        self.client.report_delay()
-    }
-
-    fn min_idle_for_ping(&self) -> Duration {
-        self.client.min_idle_for_ping()
-    }
-
-    fn owns_session(&self) -> bool {
-        self.client.owns_session()
+    fn granted(&self) -> Granted {
+        self.client.granted()
     }
 
     fn close(&self) {

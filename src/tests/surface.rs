@@ -5,7 +5,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use super::deadline;
 use crate::fake::SimulatedZooKeeper;
 use crate::locks::{CohortLock, MultiLock, NamedLocks, ReadWriteLock, Semaphore};
-use crate::{BlockingWriteLock, Candidate, Session, WriteLock};
+use crate::{BlockingWriteLock, Candidate, WriteLock};
 
 #[test]
 fn glob_import_shadows_no_name_of_the_prelude() {
@@ -92,7 +92,7 @@ fn reentrant_guard_is_sync_and_unwind_safe() {
 #[test]
 fn every_lock_and_election_names_its_directory() {
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(deadline())).unwrap();
+    let session = server.connect(deadline()).open_session().unwrap();
     let election = BlockingWriteLock::new(&session, "/locks/election").unwrap();
     assert_eq!(election.dir(), "/locks/election");
     assert_eq!(Candidate::keep_leading(election).unwrap().dir(), "/locks/election");

@@ -6,7 +6,7 @@ mod runtime;
 mod slot;
 mod tasks;
 
-pub use zookeeper_connection::Moment;
+pub(crate) use zookeeper_connection::Moment;
 pub(crate) use zookeeper_connection::support::{Outage, Repetition};
 pub(crate) use zookeeper_connection::{Clock, MAX_SLEEP, SystemClock};
 

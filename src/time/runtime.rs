@@ -42,15 +42,6 @@ impl Priority {
             Priority::Other => 2,
         }
     }
-
-    #[cfg(any(test, feature = "test-util"))]
-    pub(crate) fn of_urgency(urgency: u8) -> Priority {
-        match urgency {
-            0 => Priority::Session,
-            1 => Priority::Owner,
-            _ => Priority::Other,
-        }
-    }
 }
 
 pub(crate) trait Runtime: Send + Sync + fmt::Debug {

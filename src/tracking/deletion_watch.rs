@@ -71,7 +71,6 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::Session;
     use crate::client::{Acl, Permissions};
     use crate::error::ZkError;
     use crate::fake::{Effect, SimOperation, SimulatedZooKeeper};
@@ -136,7 +135,7 @@ mod tests {
         let zk = SimulatedZooKeeper::new();
         zk.create("/a", b"");
         let client = zk.connect(Duration::from_secs(30));
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         // `resume_unwind` skips the panic hook, which would print the panic.
         client.before_next(SimOperation::GetData, || {
             std::panic::resume_unwind(Box::new("a client panics on purpose"));
@@ -150,7 +149,7 @@ mod tests {
     fn a_look_that_comes_after_the_end_leaves_nobody_registered() {
         let zk = SimulatedZooKeeper::new();
         zk.create("/a", b"");
-        let session = Session::from_client(zk.connect(Duration::from_secs(30))).unwrap();
+        let session = zk.connect(Duration::from_secs(30)).open_session().unwrap();
         let core = session.core();
         let deletion_watch = DeletionWatch::begin(&core, &ZNodePath::parse("/a").unwrap());
         let inner = Arc::clone(&deletion_watch.tracking.inner);

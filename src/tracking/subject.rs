@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Ask, Call, Reply, Stat};
 use crate::error::{ZkError, ZkResult};
 use crate::recipe::path::ZNodePath;

@@ -11,7 +11,7 @@ use crate::fake::{Effect, ReadChecks, SimOperation, SimulatedClient, SimulatedZo
 use crate::queue::LockDirectory;
 use crate::recipe::path::ZNodePath;
 use crate::session::OnNewSession;
-use crate::tests::{deadline, eventually, in_background, next, replacing_session};
+use crate::tests::{deadline, eventually, in_background, next, replacing_session, session_by_factory};
 use crate::{CancelToken, ErrorReason, LockError, RetryPolicy, Session, Wait};
 
 const PATH: &str = "/config/limit";
@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(30);
 fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     (zk, client, session)
 }
 
@@ -228,7 +228,7 @@ fn session_end_ends_every_wait_and_disconnects_the_channel() {
 fn stuck_first_look_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(Duration::from_secs(3));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     client.swallow_next(SimOperation::GetData, Effect::Before);
     assert!(NodeTracker::start(&session, PATH, Wait::forever()).unwrap_err().is_session_lost());
     client.release();
@@ -338,7 +338,7 @@ fn close_during_replacement_ends_every_wait() {
     let first = zk.connect(LONG);
     let client = std::sync::Mutex::new(Some(Arc::clone(&first)));
     // The factory makes no second client.
-    let session = Session::from_client_factory(move || match client.lock().unwrap().take() {
+    let session = session_by_factory(move || match client.lock().unwrap().take() {
         Some(client) => Ok(client),
         None => Err(LockError::from_client("connect", "", ZkError::SessionExpired)),
     })

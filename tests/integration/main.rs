@@ -10,6 +10,8 @@
 
 #[path = "../support/acl.rs"]
 mod acl;
+#[path = "../support/contract/mod.rs"]
+mod contract;
 #[path = "../support/one_server.rs"]
 mod one_server;
 #[path = "../support/raw_client.rs"]
@@ -21,9 +23,9 @@ mod child_test;
 mod fixtures;
 
 mod bounds;
+mod clients;
 mod cohorts;
 mod committing;
-mod conformance;
 mod connecting;
 mod counter_end;
 mod directories;

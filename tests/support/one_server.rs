@@ -1,12 +1,12 @@
-//! A real server for the checks of the contract of `client::port`.
+//! A real server for the checks of the [contract](crate::contract) of clients.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use zookeeper_recipes_lock::client::port::{Call, Done, ZooKeeperClient};
-use zookeeper_recipes_lock_conformance::{Fixture, Subject};
+use zookeeper_recipes_lock::client::seam::{Call, Done, ZooKeeperClient};
 
+use crate::contract::{Fixture, Subject};
 use crate::fixtures::Observer;
 use crate::support::relay::Relay;
 use crate::support::server::Server;

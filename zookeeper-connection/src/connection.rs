@@ -205,6 +205,7 @@ impl fmt::Debug for ConnectionOptions {
 pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     chroot: Chroot,
+    jute_max_buffer: usize,
     pub(crate) max_buffer: MaxBuffer,
     /// The requested session timeout. [`Connection::close`] may wait this long even if a server has granted less.
     max_close: Duration,
@@ -347,7 +348,9 @@ impl Connection {
         max_buffer: MaxBuffer,
     ) -> Connection {
         let max_buffer = max_buffer.with_chroot(chroot.prefix().map_or(0, str::len));
-        Connection { shared, chroot, max_buffer, max_close: options.requested_timeout() }
+        let jute_max_buffer = options.jute_max_buffer;
+        let max_close = options.requested_timeout();
+        Connection { shared, chroot, jute_max_buffer, max_buffer, max_close }
     }
 
     /// Submits a call. Its continuation runs on the I/O thread. The two requests of a `CreateAndList` are sent in one
@@ -472,6 +475,12 @@ impl Connection {
     #[must_use]
     pub fn chroot(&self) -> Option<&str> {
         self.chroot.prefix()
+    }
+
+    /// Returns the servers' `jute.maxbuffer`, as given in the [options](ConnectionOptions::jute_max_buffer).
+    #[must_use]
+    pub fn jute_max_buffer(&self) -> usize {
+        self.jute_max_buffer
     }
 
     /// Returns the grant on the current connection, or on the last one.

@@ -51,7 +51,7 @@ fn session(server: &SimulatedZooKeeper) -> Session {
 /// Makes the hook after the recorder is installed, which would otherwise miss the descriptions of the metrics.
 fn counting(server: &SimulatedZooKeeper, hook: impl FnOnce() -> LockMetrics) -> Session {
     endpoint();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     assert!(session.set_event_hook(hook()));
     session
 }
@@ -76,7 +76,7 @@ fn losses_are_counted_by_their_reason() {
     let server = SimulatedZooKeeper::new();
     endpoint();
     let client = server.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     assert!(session.set_event_hook(LockMetrics::new()));
     let [first, second] = ["/lost", "/deleted"].map(|dir| BlockingWriteLock::new(&session, dir).unwrap());
     let (_expired, deleted) = (first.lock().unwrap(), second.lock().unwrap());
@@ -105,7 +105,7 @@ fn gauges_show_owners_and_waiters_also_in_an_outage() {
     let server = SimulatedZooKeeper::new();
     let holder = session(&server);
     let client = server.connect(LONG);
-    let waiter = Session::from_client(client.clone()).unwrap();
+    let waiter = client.open_session().unwrap();
     let update = || update_gauges([&holder, &waiter]);
     let gauges = || {
         update();

@@ -1,5 +1,4 @@
-//! Tests of locks and trackers on handles of the crate `zookeeper` that the application has opened, on real
-//! servers.
+//! Tests of locks and trackers on handles of the crate `zookeeper`, on real servers.
 
 #![allow(
     clippy::expect_used,
@@ -9,6 +8,8 @@
     reason = "in a test, a panic is the failure report, and the output is shown with the report"
 )]
 
+#[path = "../../../tests/support/contract/mod.rs"]
+mod contract;
 #[path = "../../../tests/integration/fixtures.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library")]
 mod fixtures;
@@ -21,23 +22,22 @@ mod raw_client;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
-mod conformance;
+mod contract_of_clients;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::unbounded;
 use zookeeper::ZooKeeper;
 use zookeeper_recipes_lock::data::NodeTracker;
-use zookeeper_recipes_lock::locks::{ReadWriteLock, Repeat, RunOnce};
+use zookeeper_recipes_lock::locks::{Repeat, RunOnce};
 use zookeeper_recipes_lock::queue::LockDirectory;
 use zookeeper_recipes_lock::{
     BlockingWriteLock, ErrorKind, ErrorReason, LockError, LockOptions, LossReason, ProtocolSupport,
     RetryPolicy, Session, SessionState, Wait, WriteLock, ZooKeeperOperation,
 };
-use zookeeper_recipes_lock_blocking::{adapter, error_of, session_on};
+use zookeeper_recipes_lock_blocking::{adapter, error_of, open_session};
 
 use fixtures::{Call, ErrorVariant, LONG, Observer, RecordingListener, SHORT, next, session, unique_dir};
 use support::relay::Relay;
@@ -46,8 +46,9 @@ use support::wait::{deadline, eventually};
 
 /// Opens a session on a new handle.
 fn on_a_handle(connect_string: &str, timeout: Duration) -> Session {
-    let handle = Arc::new(handle::connect(connect_string, timeout));
-    session_on(handle, timeout).unwrap()
+    let connect_string = connect_string.to_owned();
+    let connect = move || ZooKeeper::connect(&connect_string, timeout, |_| {});
+    open_session(connect, timeout, false).unwrap()
 }
 
 /// A call on a handle that is still starting may never be answered, so no call is made before the handle's
@@ -57,8 +58,8 @@ fn handle_is_not_called_before_it_reports_its_state() {
     let relay = Relay::with_delay(server::shared().connect_string(), Duration::from_millis(10));
     // On a busy machine, the state may come too late, so this tries several times.
     let has_contact = |_| {
-        let zk = Arc::new(ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap());
-        adapter(zk, LONG).subscribe(Arc::new(|_| {}))
+        let zk = ZooKeeper::connect(&relay.connect_string(), LONG, |_| {}).unwrap();
+        adapter(zk, LONG).unwrap().subscribe(Arc::new(|_| {}))
     };
     assert!((0..20).any(has_contact));
 }
@@ -199,8 +200,8 @@ impl ZooKeeperOperation for Write<'_> {
 #[test]
 fn operation_on_a_handle_is_retried_after_a_lost_connection() {
     let relay = Relay::to(server::shared().connect_string());
-    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
-    let session = session_on(Arc::clone(&handle), LONG).unwrap();
+    let handle = handle::connect(&relay.connect_string(), LONG);
+    let session = on_a_handle(&relay.connect_string(), LONG);
     let path = unique_dir("handle-write");
     let policy = RetryPolicy::constant(Duration::from_millis(50)).with_attempts(u32::MAX);
     let options = LockOptions::new().retry(policy.with_total_time(deadline()));
@@ -227,65 +228,25 @@ fn operation_on_a_handle_is_retried_after_a_lost_connection() {
 }
 
 #[test]
-fn factory_on_a_handle_that_fails_is_an_error() {
-    let refused = Session::from_client_factory(|| {
-        let error = error_of(zookeeper::ZkError::AuthFailed);
-        Err(LockError::from_client("connect", "the ensemble", error))
-    });
+fn handle_that_cannot_be_opened_is_an_error() {
+    let refused = open_session(|| Err(zookeeper::ZkError::AuthFailed), LONG, true);
     assert!(matches!(refused, Err(ref error) if error.reason() == ErrorReason::AccessDenied), "{refused:?}");
 }
 
 #[test]
-fn borrowed_handle_still_works_after_close() {
-    let dir = unique_dir("borrowed");
-    let (events, seen) = unbounded();
-    let zk =
-        ZooKeeper::connect(&server::shared().connect_string(), LONG, move |event| drop(events.send(event)));
-    let zk = Arc::new(zk.unwrap());
-    let session = session_on(Arc::clone(&zk), LONG).unwrap();
-    let observer = Observer::at(server::shared());
-    let held = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
-    let waiter = WriteLock::new(&session, &dir).unwrap();
-    assert!(!waiter.lock().unwrap());
-    held.unlock().unwrap();
-    eventually("the waiter owns the lock", || waiter.is_owner());
-    let third = WriteLock::new(&session, &dir).unwrap();
-    assert!(!third.lock().unwrap());
-    session.close();
-    assert!(observer.children(&dir).is_empty(), "close must delete the znodes before it returns");
-    assert!(!waiter.is_owner());
-    assert!(zk.exists("/", false).unwrap().is_some(), "the handle must still work");
-    assert!(seen.try_recv().is_err(), "the default watcher must get no event of the locks");
-    drop((session, waiter, third));
-    assert_eq!(Arc::strong_count(&zk), 1, "the library must hold no reference");
-}
-
-#[test]
-fn session_on_a_borrowed_handle_dropped_with_a_guard_leaves_no_znode() {
-    let dir = unique_dir("borrowed-drop");
-    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
-    let session = session_on(Arc::clone(&zk), LONG).unwrap();
-    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
-    drop(session);
-    assert!(guard.is_owner(), "the guard must keep the session open");
-    drop(guard);
-    Observer::at(server::shared()).await_children(&dir, 0);
-    eventually("the handle is released", || Arc::strong_count(&zk) == 1);
-}
-
-#[test]
 fn closed_handle_is_refused() {
-    let zk = Arc::new(handle::connect(&server::shared().connect_string(), LONG));
-    zk.exists("/", false).unwrap();
-    zk.close().unwrap();
-    let error = session_on(zk, Duration::from_secs(1)).unwrap_err();
+    let connect = || {
+        let zk = handle::connect(&server::shared().connect_string(), LONG);
+        zk.exists("/", false).and_then(|_| zk.close())?;
+        Ok(zk)
+    };
+    let error = open_session(connect, Duration::from_secs(1), false).unwrap_err();
     assert_eq!(error.reason(), ErrorReason::NoServer, "{error}");
 }
 
 #[test]
 fn transaction_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = handle::connect(&server::shared().connect_string(), LONG);
-    let session = session_on(Arc::new(handle), LONG).unwrap();
+    let session = on_a_handle(&server::shared().connect_string(), LONG);
     let guard = BlockingWriteLock::new(&session, &unique_dir("commit")).unwrap().lock().unwrap();
     let error = guard.commit(|changes| changes.create("/made", "")).unwrap_err();
     assert_eq!((error.kind(), error.reason()), (ErrorKind::Permanent, ErrorReason::Unsupported), "{error:?}");
@@ -314,8 +275,7 @@ fn watches_work_on_a_handle() {
 
 #[test]
 fn job_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
-    let handle = handle::connect(&server::shared().connect_string(), LONG);
-    let session = session_on(Arc::new(handle), LONG).unwrap();
+    let session = on_a_handle(&server::shared().connect_string(), LONG);
     for repeat in [Repeat::Never, Repeat::UntilSuccess] {
         let jobs = RunOnce::with_options(&session, &unique_dir("once"), LockOptions::new(), repeat).unwrap();
         let error = jobs.run::<(), Infallible>("a", |_| panic!("it must not run")).unwrap_err();
@@ -324,22 +284,23 @@ fn job_on_a_handle_of_the_crate_zookeeper_is_unsupported() {
 }
 
 #[test]
-fn downgrade_during_close_leaves_no_znode_on_a_borrowed_handle() {
-    let dir = unique_dir("downgrade-closed");
+fn idle_session_on_a_handle_stays_in_contact_and_survives_a_disconnect() {
     let relay = Relay::to(server::shared().connect_string());
-    let handle = Arc::new(handle::connect(&relay.connect_string(), LONG));
-    let session = session_on(Arc::clone(&handle), LONG).unwrap();
-    let writing = ReadWriteLock::new(&session, &dir).unwrap().write().unwrap();
-    relay.swallow();
-    thread::scope(|scope| {
-        let downgrading = scope.spawn(|| writing.downgrade().map(drop));
-        eventually("the create is sent", || relay.bytes_held() > 0);
-        session.close();
-        let failed = downgrading.join().unwrap().unwrap_err();
-        assert!(failed.error.is_closed(), "{failed}");
-    });
-    relay.restore();
-    // The reader's znode is created before the writer's is deleted.
-    Observer::at(server::shared()).await_children(&dir, 0);
-    assert!(handle.exists("/", false).is_ok(), "the handle must stay open");
+    let session = on_a_handle(&relay.connect_string(), SHORT);
+    let states = session.subscribe();
+    // Longer than the session or the handle lives without pings.
+    assert!(states.recv_timeout(SHORT * 5 / 2).is_err(), "an idle session is in contact");
+    cut_and_reconnect(&relay, &session);
+}
+
+#[test]
+fn session_on_a_handle_ends_with_its_znodes_when_it_is_closed() {
+    let dir = unique_dir("handle-closed");
+    let session = on_a_handle(&server::shared().connect_string(), LONG);
+    let guard = BlockingWriteLock::new(&session, &dir).unwrap().lock().unwrap();
+    let observer = Observer::at(server::shared());
+    observer.await_children(&dir, 1);
+    session.close();
+    assert!(!guard.is_owner());
+    assert!(observer.children(&dir).is_empty(), "the session has ended before `close` returns");
 }

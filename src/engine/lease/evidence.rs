@@ -151,9 +151,6 @@ impl Lease {
         while self.unconfirmed.get(1).is_some_and(|next| self.is_known(next, round_trip.answered)) {
             self.unconfirmed.pop_front();
         }
-        // Do not wait for a pair that has been forgotten: no write could confirm it.
-        let unconfirmed = &self.unconfirmed;
-        self.awaiting.take_if(|awaiting| !unconfirmed.iter().any(|pair| pair.answered == *awaiting));
     }
 }
 

@@ -6,10 +6,10 @@
 //!
 //! A *keep-alive* is two writes, one after the other. The first confirms a pair, because enough time has
 //! passed since the pair was answered (E2). The second proves that pair for owners, because it follows the
-//! first (E3). A *touch* is two reads, sent together: they make a pair, and cost no transaction. If the
-//! client reports its pings, and a write of the session has been answered before, neither a keep-alive nor a
-//! touch is due while no lock is held, even after a reconnect. The lease then lapses. When a lock is wanted
-//! again, the first write proves the lease, because it confirms the most recent pings that are old enough.
+//! first (E3). A *touch* is two reads, sent together: they make a pair, and cost no transaction. Once a
+//! write of the session has been answered, neither a keep-alive nor a touch is due while no lock is held, even
+//! after a reconnect. The lease then lapses. When a lock is wanted again, the first write proves the lease,
+//! because it confirms the most recent pings that are old enough.
 //!
 //! While a lock is held,
 //! - a touch is due one period D after the last touch was sent;
@@ -62,7 +62,7 @@
 
 use std::time::Duration;
 
-use super::evidence::{RoundTrip, newest};
+use super::evidence::RoundTrip;
 use super::{Lease, span};
 use crate::client::Granted;
 use crate::time::Moment;
@@ -81,14 +81,9 @@ const MIN_OUTAGE_DIVISOR: u32 = 8;
 /// The shortest time between two keep-alives is the session timeout divided by this number.
 const MIN_PERIOD_DIVISOR: u32 = 64;
 
-/// How much earlier than necessary a keep-alive is sent on a connection that needs to be idle: the session timeout
-/// divided by this number.
-const SLACK_DIVISOR: u32 = 16;
-
 impl Lease {
-    /// Returns when a keep-alive is due. The connection needs to be idle for `quiet` once in every session timeout. If
-    /// `quiet` is zero, the connection does not need to be idle.
-    pub(crate) fn keep_alive_due(&self, quiet: Duration) -> Moment {
+    /// Returns when a keep-alive is due.
+    pub(crate) fn keep_alive_due(&self) -> Moment {
         if !self.is_kept_proven() {
             return Moment::from_nanos(u64::MAX);
         }
@@ -96,38 +91,18 @@ impl Lease {
             // Nothing is proven on this connection.
             return Moment::from_nanos(0);
         }
-        if quiet.is_zero() {
-            return self.next_keep_alive();
-        }
-        if let Some(awaiting) = self.awaiting {
-            return awaiting.after(self.granted.report_delay);
-        }
-        let must = if self.has_room_to_wait() {
-            self.next_due_before(self.end())
-        } else {
-            self.next_without_touches()
-        };
-        must.min(self.last_contact.after(quiet.max(self.granted.session_timeout / 3)))
+        self.next_keep_alive()
     }
 
-    /// Returns whether a keep-alive is due.
-    pub(crate) fn is_keep_alive_due(&mut self, quiet: Duration, now: Moment) -> bool {
-        // On a connection that needs to be idle, the answered requests may already have made a pair that can be
-        // confirmed in time. The session then makes no keep-alive now, and confirms this pair with a later one.
-        let repeats = quiet.is_zero() || self.last_write.is_none();
-        self.keep_alive_due(quiet) <= now && (repeats || !self.await_confirmation(now))
+    /// Returns whether the first write of a keep-alive has left something for a second write to prove.
+    pub(crate) fn is_second_write_due(&self, now: Moment) -> bool {
+        self.due_for_proof() <= now.after(self.least_period())
     }
 
-    /// Returns whether the first write of a keep-alive has left something for a second write to prove. On a connection
-    /// that needs to be idle, a second write is always made.
-    pub(crate) fn is_second_write_due(&self, quiet: Duration, now: Moment) -> bool {
-        !quiet.is_zero() || self.due_for_proof() <= now.after(self.least_period())
-    }
-
-    /// Returns when a touch is due. No touch is due on a connection that needs to be idle, if a write needs no pair,
-    /// while the lease need not be kept proven, or before a write on the connection is answered.
-    pub(crate) fn touch_due(&self, quiet: Duration) -> Moment {
-        let is_wanted = quiet.is_zero() && self.needs_pairs() && self.is_kept_proven();
+    /// Returns when a touch is due. No touch is due if a write needs no pair, while the lease need not be kept
+    /// proven, or before a write on the connection is answered.
+    pub(crate) fn touch_due(&self) -> Moment {
+        let is_wanted = self.needs_pairs() && self.is_kept_proven();
         if !is_wanted || self.last_write.is_none() {
             return Moment::from_nanos(u64::MAX);
         }
@@ -136,8 +111,8 @@ impl Lease {
     }
 
     /// Begins a touch if one is due. Returns whether the caller must send it.
-    pub(crate) fn begin_touch(&mut self, quiet: Duration, now: Moment) -> bool {
-        let is_due = self.touch_due(quiet) <= now;
+    pub(crate) fn begin_touch(&mut self, now: Moment) -> bool {
+        let is_due = self.touch_due() <= now;
         if is_due {
             self.touched = Some(now);
         }
@@ -212,67 +187,6 @@ impl Lease {
     /// reconnect must be subtracted from it.
     pub(super) fn outage(&self) -> Duration {
         longest_outage(self.granted, self.survived_outage)
-    }
-
-    // ---- on a connection that needs to be idle
-
-    /// Returns when the next keep-alive is due if the lease is too short to wait until a pair can be confirmed. The
-    /// writes of the keep-alives then make the pairs themselves. The next one is due half a period after the last
-    /// proof or the newest pair, whichever is older, but not right after the last write.
-    fn next_without_touches(&self) -> Moment {
-        let never = Moment::from_nanos(0);
-        let last_write = self.last_write.map_or(never, |write| write.sent);
-        let newest_pair = self.unconfirmed.back().map_or(never, |pair| pair.sent);
-        let due = self.last_proof().min(newest_pair).after(self.period() / 2);
-        self.sparing_short_holds(due.max(last_write.after(self.least_period())))
-    }
-
-    /// Returns when a keep-alive must be sent so that it can be confirmed before the lease ends at `end`.
-    fn next_due_before(&self, end: Moment) -> Moment {
-        end.before(self.granted.report_delay.saturating_add(self.slack()))
-    }
-
-    /// Returns whether a lease lasts long enough for a keep-alive, its confirmation one report delay later, and then
-    /// another keep-alive and its confirmation. If not, keep-alives are sent at short intervals, and each confirms an
-    /// earlier one.
-    fn has_room_to_wait(&self) -> bool {
-        self.span() >= self.granted.report_delay.saturating_mul(2).saturating_add(2 * self.slack())
-    }
-
-    fn slack(&self) -> Duration {
-        self.granted.session_timeout / SLACK_DIVISOR
-    }
-
-    /// Picks the newest pair that can be confirmed before the lease ends, and decides to wait until it is
-    /// known. Returns `false` if a keep-alive is needed now. If no pair can be confirmed in time, and a write
-    /// would not help now either, the lease cannot be saved. The session then waits for the newest pair,
-    /// which serves the next lease.
-    pub(super) fn await_confirmation(&mut self, now: Moment) -> bool {
-        if self.awaiting.is_some() {
-            // The awaited pair can be confirmed now. A later request must not postpone its confirmation,
-            // perhaps beyond the end of the lease.
-            return false;
-        }
-        let end = self.end();
-        let confirmed_at = |pair: &RoundTrip| pair.answered.after(self.granted.report_delay);
-        let is_worthwhile = |pair: &&RoundTrip| {
-            let confirmed = confirmed_at(pair);
-            now < confirmed && confirmed <= self.next_due_before(pair.sent.after(self.span()))
-        };
-        let in_time = |pair: &&RoundTrip| confirmed_at(pair).after(self.reserve()) < end;
-        let mut newest_first = self.unconfirmed.iter().rev().filter(is_worthwhile);
-        // The next write proves what the last one reported, even for owners.
-        let reported = self.last_write.and_then(|write| write.reported);
-        let helps_now =
-            || newest(self.confirmable(now), reported).is_some_and(|pair| self.end_of_proof(pair.sent) > end);
-        let awaited = match now < end {
-            true => {
-                newest_first.clone().find(in_time).or_else(|| newest_first.next().filter(|_| !helps_now()))
-            }
-            false => newest_first.next(),
-        };
-        self.awaiting = awaited.map(|pair| pair.answered);
-        self.awaiting.is_some()
     }
 }
 

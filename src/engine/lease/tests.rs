@@ -7,7 +7,6 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(32);
 const REPORT: Duration = Duration::from_secs(2);
-const QUIET: Duration = Duration::from_secs(20);
 
 fn second(seconds: u64) -> Moment {
     Moment::from_nanos(0).after(Duration::from_secs(100 + seconds))
@@ -71,7 +70,7 @@ impl Lease {
 fn nothing_is_owned_before_the_first_proof() {
     let lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     assert!(!lease.covers(second(0)));
-    assert!(lease.keep_alive_due(QUIET) <= second(0));
+    assert!(lease.keep_alive_due() <= second(0));
 }
 
 #[test]
@@ -89,7 +88,7 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
     lease.read(second(2), second(2));
     assert!(!lease.covers(second(2)), "a deposed leader still answers reads");
     let sent_before = lease.sending(second(2));
-    lease.on_disconnected(second(3));
+    lease.on_disconnected();
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(3)), second(4));
     lease.on_write_answered(sent_before, second(5));
     assert!(!lease.covers(second(5)), "that write was sent on the previous connection");
@@ -100,7 +99,7 @@ fn a_connection_proves_nothing_before_a_write_on_it_is_answered() {
 #[test]
 fn answers_before_the_grant_of_a_reconnect_is_known_prove_nothing() {
     let mut lease = opened();
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     // The client already has a connection, but has not reported it yet.
     lease.read_and_write(second(11), second(11));
     lease.read_and_write(second(20), second(20));
@@ -152,7 +151,7 @@ fn what_one_write_has_confirmed_is_forgotten_with_its_connection() {
     let owner = lease.take(second(1)).unwrap();
     lease.read_and_write(second(10), second(11));
     lease.write(second(13), second(13));
-    lease.on_disconnected(second(14));
+    lease.on_disconnected();
     lease.on_connected(granted(TIMEOUT, REPORT), None, second(15));
     lease.write(second(16), second(16));
     assert!(!lease.covers(second(16)), "another server would have to report that pair");
@@ -186,137 +185,19 @@ fn an_older_proof_never_shortens_an_epoch() {
 }
 
 #[test]
-fn a_keep_alive_is_due_after_the_quiet_time_and_its_confirmation_after_the_report() {
-    let mut lease = opened();
-    assert_eq!(lease.keep_alive_due(QUIET), second(20));
-    lease.read_and_write(second(20), second(21));
-    assert!(lease.await_confirmation(second(21)));
-    assert_eq!(lease.keep_alive_due(QUIET), second(23));
-    lease.read_and_write(second(23), second(24));
-    assert_eq!(lease.end(), second(20 + 31));
-    assert_eq!(lease.keep_alive_due(QUIET), second(24 + 20), "the quiet time counts from the answer");
-}
-
-#[test]
-fn a_confirmation_that_is_awaited_is_not_put_off_by_later_requests() {
-    let mut lease = opened();
-    lease.read_and_write(second(20), second(21));
-    assert!(lease.await_confirmation(second(21)));
-    lease.write(second(22), second(22));
-    assert_eq!(lease.keep_alive_due(QUIET), second(23));
-    assert!(!lease.await_confirmation(second(23)), "the confirmation is due");
-}
-
-#[test]
-fn a_confirmation_that_would_come_after_the_end_of_the_lease_is_not_awaited() {
-    let mut lease = opened();
-    [25, 26, 29].into_iter().for_each(|at| lease.read(second(at), second(at)));
-    assert_eq!(lease.end(), second(31), "the last pair cannot be confirmed before that");
-    assert!(lease.is_keep_alive_due(QUIET, second(29)), "a write now confirms an older pair");
-}
-
-#[test]
-fn the_newest_pair_that_can_be_confirmed_in_time_is_awaited() {
-    let mut lease = opened();
-    [26, 27, 28].into_iter().for_each(|at| lease.read(second(at), second(at)));
-    assert!(!lease.is_keep_alive_due(QUIET, second(28)));
-    assert_eq!(lease.keep_alive_due(QUIET), second(27 + 2), "the pair of 26 and 27");
-}
-
-#[test]
-fn a_pair_that_a_second_write_has_confirmed_is_not_waited_for() {
-    let mut lease = opened();
-    lease.read_and_write(second(24), second(24));
-    lease.take(second(24)).unwrap();
-    // Two threads write at once: both writes confirm the pair of second 24.
-    let (first, other) = (lease.sending(second(26)), lease.sending(second(26)));
-    lease.on_write_answered(first, second(26));
-    assert!(!lease.is_keep_alive_due(QUIET, second(27)), "the newest pair can be confirmed a moment later");
-    lease.on_write_answered(other, second(27));
-    let mut writes = 0;
-    while writes < 10 && lease.is_keep_alive_due(QUIET, second(28)) {
-        lease.write(second(28), second(28));
-        writes += 1;
-    }
-    assert!(writes <= 2, "one keep-alive is enough");
-}
-
-#[test]
-fn an_owner_does_not_wait_beyond_its_lease_where_the_next_write_proves_what_the_last_one_reported() {
-    let mut lease = opened();
-    lease.read_and_write(second(27), second(27));
-    let write = lease.sending(second(29));
-    let owner = lease.take(second(29)).unwrap();
-    // That write would be enough to take the lock, but an owner relies on the write that follows it.
-    lease.on_write_answered(write, second(29));
-    assert_eq!(lease.held_until(owner), second(31));
-    assert!(lease.is_keep_alive_due(QUIET, second(29)), "{lease:?}");
-    lease.write(second(29), second(29));
-    assert_eq!(lease.held_until(owner), second(27 + 31));
-}
-
-#[test]
-fn a_keep_alive_comes_in_time_even_if_that_breaks_the_quiet() {
-    let lease = opened();
-    assert_eq!(lease.keep_alive_due(Duration::from_secs(100)), second(31 - 2 - 2));
-}
-
-#[test]
 fn writes_need_no_keep_alive() {
     let mut lease = opened();
+    let _owner = lease.take(second(0)).unwrap();
     for now in 1..100 {
         lease.write(second(now), second(now));
-        assert!(lease.keep_alive_due(QUIET) > second(now));
+        assert!(lease.keep_alive_due() > second(now));
     }
-    assert_eq!(lease.end(), second(96 + 31), "the pair that was a report delay old at the last write");
+    assert_eq!(
+        lease.end(),
+        second(95 + 31),
+        "the pair that was a report delay old at the last write but one"
+    );
     assert!(lease.unconfirmed.len() <= 5, "{:?}", lease.unconfirmed);
-}
-
-#[test]
-fn a_single_write_after_a_long_silence_does_not_stand_for_a_keep_alive() {
-    let mut lease = opened();
-    lease.write(second(26), second(26));
-    // The write makes a pair with the write at second 0. Confirming that pair would not extend the lease.
-    assert!(lease.keep_alive_due(QUIET) > second(26));
-    assert!(!lease.await_confirmation(second(27)), "{lease:?}");
-    lease.read_and_write(second(27), second(27));
-    assert!(lease.await_confirmation(second(28)));
-    lease.read_and_write(second(29), second(29));
-    assert_eq!(lease.end(), second(27 + 31));
-}
-
-#[test]
-fn single_writes_do_not_put_a_keep_alive_off_where_the_report_delay_is_long() {
-    let half = granted(TIMEOUT, TIMEOUT / 2);
-    let mut lease = Lease::unproven(half, second(0));
-    lease.on_connected(half, Some(second(0)), second(0));
-    lease.read_and_write(second(0), second(0));
-    let epoch = lease.epoch;
-    for now in 1..100 {
-        if now % 5 == 0 {
-            lease.write(second(now), second(now));
-        }
-        if lease.keep_alive_due(QUIET) <= second(now) && !lease.await_confirmation(second(now)) {
-            lease.read_and_write(second(now), second(now));
-        }
-        assert_eq!(epoch, lease.epoch, "second {now}: {lease:?}");
-        assert!(lease.admits_owners(second(now)), "second {now}: {lease:?}");
-    }
-}
-
-#[test]
-fn reads_alone_do_not_put_a_keep_alive_off() {
-    for report_delay in [REPORT, TIMEOUT / 2] {
-        let mut lease = Lease::unproven(granted(TIMEOUT, report_delay), second(0));
-        lease.on_connected(granted(TIMEOUT, report_delay), Some(second(0)), second(0));
-        lease.read_and_write(second(0), second(0));
-        let busy = (1..31).find(|now| {
-            lease.read(second(*now), second(*now));
-            let is_due = lease.keep_alive_due(QUIET) <= second(*now);
-            is_due && !lease.await_confirmation(second(*now))
-        });
-        assert!(busy.is_some(), "no keep-alive is due although no write comes: {lease:?}");
-    }
 }
 
 #[test]
@@ -334,7 +215,7 @@ fn after_a_disconnect_the_old_epoch_runs_on_and_proof_goes_to_the_new_one() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
     lease.read_and_write(second(1), second(1));
-    lease.on_disconnected(second(2));
+    lease.on_disconnected();
     assert!(second(30) < lease.held_until(old) && !lease.covers(second(2)));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(2)), second(8));
     lease.write(second(9), second(9));
@@ -351,7 +232,7 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
     let mut lease = opened();
     let owner = lease.take(second(1)).unwrap();
     let looked_on = lease.connection();
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(11));
     lease.write(second(12), second(12));
     assert_eq!(lease.end(), second(10 + 31));
@@ -365,7 +246,7 @@ fn an_owner_is_renewed_only_by_a_look_on_the_present_connection() {
 fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     let shorter = granted(Duration::from_secs(8), REPORT);
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.on_connected(shorter, Some(second(10)), second(12)), Some(end));
@@ -379,7 +260,7 @@ fn a_shorter_timeout_that_a_reconnect_brings_ends_the_old_epochs_sooner() {
 fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     let longer = granted(2 * TIMEOUT, REPORT);
     assert_eq!(lease.on_connected(longer, Some(second(10)), second(12)), None);
     assert_eq!(lease.held_until(old), second(31));
@@ -398,14 +279,14 @@ fn a_longer_timeout_that_a_reconnect_brings_never_counts() {
 fn the_shortest_timeout_counts_whatever_is_granted_after_it() {
     let mut lease = opened();
     let (longer, end) = (granted(4 * TIMEOUT, REPORT), |from: u64| second(from).after(TIMEOUT / 64 * 31));
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     lease.on_taken_up(TIMEOUT / 2, second(10));
     for at in [11, 20, 29] {
         lease.on_connected(longer, Some(second(at - 1)), second(at));
         lease.write(second(at), second(at));
         assert_eq!(lease.end(), end(at - 1));
         assert_eq!(lease.given_up_at(), second(at).after(TIMEOUT / 2));
-        lease.on_disconnected(second(at));
+        lease.on_disconnected();
     }
 }
 
@@ -418,7 +299,7 @@ fn an_epoch_that_ends_before_it_can_be_extended_admits_no_owners() {
     assert!(lease.covers(second(29)) && !lease.admits_owners(second(28)));
     lease.read_and_write(second(26), second(27));
     assert!(lease.admits_owners(second(28)), "a write sent at second 29 confirms it in time");
-    assert!(lease.admits_owners(second(29)));
+    assert!(lease.needs_proof(second(29)), "that write comes before the next owner");
     assert!(lease.covers(second(30)) && !lease.admits_owners(second(30)), "a write takes time");
 }
 
@@ -432,54 +313,10 @@ fn a_proof_so_old_that_its_epoch_ends_at_once_admits_no_owners() {
     assert!(lease.covers(second(31)) && !lease.admits_owners(second(31)));
 }
 
-/// Keeps the lease of an idle session alive, as its engine does, on a network with these round trips. Returns
-/// the shortest time that the lease ever had left.
-fn keep_when_idle(timeout: Duration, report: Duration, quiet: Duration, round_trip: Duration) -> Duration {
-    let mut lease = Lease::unproven(granted(timeout, report), second(0));
-    lease.on_connected(granted(timeout, report), Some(second(0)), second(0));
-    let mut now = second(0).after(round_trip);
-    lease.read_and_write(second(0), now);
-    let mut least = timeout;
-    while now < second(0).after(10 * timeout) {
-        let touch = lease.touch_due(quiet).max(now);
-        now = lease.keep_alive_due(quiet).max(now);
-        if touch < now {
-            now = touch;
-            assert!(lease.begin_touch(quiet, now));
-            lease.read(now, now.after(round_trip));
-            lease.read(now, now.after(round_trip));
-            now = now.after(round_trip);
-        } else if !lease.await_confirmation(now) {
-            lease.read(now, now.after(round_trip));
-            let sent = now.after(round_trip);
-            now = sent.after(round_trip);
-            let left = lease.end().since(now);
-            assert!(lease.covers(now), "{left:?} left, {lease:?}");
-            least = least.min(left);
-            lease.write(sent, now);
-        }
-        assert!(lease.admits_owners(now), "{lease:?}");
-    }
-    least
-}
-
-#[test]
-fn an_idle_session_admits_owners_at_any_time() {
-    for timeout in [1, 2, 4, 6, 10, 20, 40, 60, 120].map(Duration::from_secs) {
-        let quiet = timeout * 2 / 3 + Duration::from_millis(200);
-        let ticks = [100, 500, 2000, 10_000].map(|tick| Duration::from_millis(tick).min(timeout / 2));
-        let of_adapter = ticks.map(|tick| (tick * 11 / 10, quiet));
-        for (report, quiet) in of_adapter.into_iter().chain([(timeout / 2, Duration::ZERO)]) {
-            // Three round trips and the delay of a timer fit into the slack of T/16.
-            assert!(keep_when_idle(timeout, report, quiet, timeout / 80) >= timeout / 160);
-        }
-    }
-}
-
 #[test]
 fn a_report_that_never_comes_is_waited_for_without_an_overflow() {
     let lease = Lease::unproven(granted(TIMEOUT, Duration::MAX), second(0));
-    assert!(lease.keep_alive_due(QUIET) <= second(0));
+    assert!(lease.keep_alive_due() <= second(0));
 }
 
 #[test]
@@ -497,11 +334,11 @@ fn a_finished_lease_takes_no_more_proof() {
 fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
     let mut lease = opened();
     let first = lease.take(second(0)).unwrap();
-    lease.on_disconnected(second(1));
+    lease.on_disconnected();
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(1)), second(2));
     lease.write(second(2), second(2));
     let other = lease.take(second(2)).unwrap();
-    lease.on_disconnected(second(3));
+    lease.on_disconnected();
     assert!([first, other].iter().all(|owner| second(4) < lease.held_until(*owner)));
     lease.finish(second(100));
     assert!([first, other].iter().all(|owner| lease.held_until(*owner) == ENDED));
@@ -509,9 +346,9 @@ fn a_finished_lease_ends_the_epochs_before_the_last_disconnect_too() {
 
 #[test]
 fn silence_before_a_disconnect_is_no_contact() {
-    let mut lease = opened().proven_for_owners_only();
+    let mut lease = opened();
     // The last sign of life was at 0. At 12, the client gave up the connection because the server was silent.
-    lease.on_disconnected(second(12));
+    lease.on_disconnected();
     assert_eq!(lease.given_up_at(), second(0).after(TIMEOUT));
 }
 

@@ -157,7 +157,7 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     let with_both = [&*first, &*second, &*name];
     joined(&mut engine, create, &name, &with_both);
     let mut listing = Ok(Reply::Children(Names::from_iter(with_both)));
-    engine.pass_over_phantoms(CallId(u64::MAX), &path("/lock"), &mut listing);
+    engine.pass_over_phantoms(&path("/lock"), &mut listing);
     assert_eq!(listing, Ok(Reply::Children(Names::from_iter(with_both))), "their deletion may be refused");
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second]);
     assert_eq!(engine.place(own), Some(Place::Owner), "phantoms ahead do not count");
@@ -177,22 +177,6 @@ fn stray_that_is_listed_after_its_deletion_is_passed_over_until_a_listing_is_wit
     assert_eq!(deleted_in_vain(&mut engine, &with_both), [&*first, &*second], "the new server may be right");
 }
 
-/// A client that reorders replies may deliver a listing that is older than the owner's downgrade, which it does not show.
-#[test]
-fn a_listing_from_before_the_deletion_of_a_stray_makes_nobody_an_owner() {
-    let mut engine = connected_engine();
-    let gone = engine.new_id();
-    let (own, late) = start(&mut engine);
-    let (another, create) = start(&mut engine);
-    let (stray, name, last) = (named(gone, 1), named(own, 2), named(another, 3));
-    let children = [&*stray, &*name, &*last];
-    joined(&mut engine, create, &last, &children);
-    assert_eq!(deleted_in_vain(&mut engine, &children), [&*stray]);
-    joined(&mut engine, late, &name, &children[..2]);
-    assert_ne!(engine.place(own), Some(Place::Owner), "the listing is too old");
-}
-
-/// A client that reorders replies may deliver an older listing.
 #[test]
 fn stray_that_is_listed_again_after_its_deletion_is_deleted_again() {
     let mut engine = connected_engine();
@@ -283,7 +267,7 @@ fn a_sweep_lists_again_and_again_until_a_lost_create_cannot_come_any_more() {
         }
     }
     assert_eq!(rounds, [1, 2, 4, 8, 16, 31, 46, 61, 76, 91, 106, 121]);
-    assert!(engine.is_idle(), "nothing is left");
+    assert!(engine.commons.sweeps.is_empty(), "nothing is left");
 }
 
 /// Whoever waits until nothing is left of a request waits for its sweep, too.
@@ -338,33 +322,6 @@ fn a_sweep_that_fails_is_reported_once_for_each_error() {
     assert_eq!(reported, [ZkError::NoAuth, ZkError::Throttled, ZkError::NoAuth]);
 }
 
-#[test]
-fn a_session_that_lingers_ends_although_a_directory_can_no_longer_be_listed() {
-    let mut engine = engine_that_owns_its_session(false);
-    engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
-    engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-    engine.input(NOW, Engine::complete_end);
-    let mut now = NOW;
-    let left = loop {
-        let (calls, left) = submitted_and_left(&mut engine);
-        for (id, call) in &calls {
-            let error = if call.listed_dir().is_some() { ZkError::NoAuth } else { ZkError::NoNode };
-            engine.input(now, |engine| engine.handle_reply(*id, Err(error)));
-        }
-        if calls.is_empty() {
-            let Some(due) = engine.poll_deadline().filter(|due| due.since(NOW) < Duration::from_secs(600))
-            else {
-                break left;
-            };
-            now = now.max(due);
-            engine.input(now, |_| {});
-        }
-    };
-    assert!(engine.is_idle() && engine.poll_deadline().is_none());
-    assert!((240..300).contains(&now.since(NOW).as_secs()), "{now:?}");
-    assert_eq!(left, [strays_of_this_session()]);
-}
-
 /// The sweep that a session leaves to the next one.
 fn strays_of_this_session() -> Target {
     Target::Strays { dir: path("/lock"), tags: BTreeSet::from([tag()]) }
@@ -384,34 +341,6 @@ fn submitted_and_left(engine: &mut Engine) -> (Vec<(CallId, Call)>, Vec<Target>)
 }
 
 #[test]
-fn a_session_that_stops_lingering_leaves_its_deletions_to_the_next() {
-    for is_under_way in [false, true] {
-        let mut engine = engine_that_owns_its_session(false);
-        let znode = path("/lock/x-a-lock-0000000000");
-        engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
-        let _ = engine.input(NOW, |engine| engine.remove(znode.clone()));
-        let (deletion, _) = submitted(&mut engine);
-        engine.input(NOW, |engine| engine.handle_event(NOW, ClientEvent::Disconnected));
-        if !is_under_way {
-            engine.input(NOW, |engine| engine.handle_reply(deletion, Err(ZkError::ConnectionLoss)));
-        }
-        engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-        engine.input(NOW, Engine::complete_end);
-        let mut left = Vec::new();
-        while let Some(due) = engine.poll_deadline() {
-            engine.input(due, Engine::handle_deadline);
-            let (calls, more) = submitted_and_left(&mut engine);
-            for (id, _) in calls.into_iter().filter(|(id, _)| *id != deletion) {
-                engine.input(due, |engine| engine.handle_reply(id, Err(ZkError::ConnectionLoss)));
-            }
-            left.extend(more);
-        }
-        assert_eq!(left, [Target::ZNode(znode), strays_of_this_session()], "under way: {is_under_way}");
-        assert!(engine.is_idle());
-    }
-}
-
-#[test]
 fn a_listing_is_the_last_only_if_its_round_began_when_no_lost_create_could_come_any_more() {
     let mut engine = connected_engine();
     engine.input(NOW, |engine| engine.note_failed_create(&path("/lock"), ZkError::ConnectionLoss));
@@ -423,7 +352,7 @@ fn a_listing_is_the_last_only_if_its_round_began_when_no_lost_create_could_come_
         engine.input(is_answered, |engine| engine.handle_reply(write, Err(ZkError::NoNode)));
         let (list, _) = submitted(&mut engine);
         engine.input(is_answered, |engine| engine.handle_reply(list, Ok(Reply::Children(Names::default()))));
-        assert_eq!(engine.is_idle(), is_last, "{begins:?}");
+        assert_eq!(engine.commons.sweeps.is_empty(), is_last, "{begins:?}");
     };
     round(1, 121, false);
     round(123, 123, true);
@@ -479,7 +408,7 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
     assert_eq!(left, [strays_of_this_session()], "a sweep that comes late is passed on as it is");
 
     let granted = Granted::new(Duration::from_secs(3600)).with_report_delay(Duration::ZERO);
-    let mut next = unproven_engine(true, granted);
+    let mut next = unproven_engine(granted);
     next.commons.settings.tag = SessionTag::new(Uuid::from_u128(2 << 96));
     all_submitted(&mut next);
     next.input(NOW, |engine| left.into_iter().for_each(|left| engine.delete_left_behind(left)));
@@ -497,7 +426,7 @@ fn a_session_that_has_ended_leaves_its_sweeps_to_the_next() {
 /// During the look with the number `moved`, the session connects to a server. Returns the numbers of deletions and of
 /// reports that the server has diverged.
 fn withdrawn_in_vain(shown: &[i64], moved: Option<usize>) -> (usize, usize) {
-    let (mut engine, id) = owner(true);
+    let (mut engine, id) = owner();
     engine.input(NOW, |engine| engine.withdraw(id)).unwrap();
     let (mut deletions, mut looks, mut reports) = (0, 0, 0);
     for _ in 0..20 {
@@ -528,7 +457,7 @@ fn withdrawn_in_vain(shown: &[i64], moved: Option<usize>) -> (usize, usize) {
             engine.input(NOW, |engine| engine.handle_reply(call, reply));
         }
     }
-    assert!(engine.is_idle(), "the leader's answer counts");
+    assert_eq!(engine.census().0, 0, "the leader's answer counts");
     (deletions, reports)
 }
 

@@ -49,14 +49,18 @@ fn calls_beyond_the_window_wait_in_their_order_for_the_replies_to_others() {
 
 #[test]
 fn proofs_pass_a_full_window() {
-    let mut engine = engine_with_window(1);
+    let (mut engine, _) = owner();
+    engine.commons.calls.window = Window::new(1);
     ask(&mut engine, exists("/a"));
     ask(&mut engine, exists("/b"));
     all_submitted(&mut engine);
-    let now = engine.poll_deadline().unwrap();
-    engine.input(now, Engine::handle_deadline);
-    let (_, proof) = submitted(&mut engine);
-    assert_eq!(proof.path(), Some(KEEP_ALIVE_PATH));
+    let is_proof = |(_, call): &(CallId, Call)| call.path() == Some(KEEP_ALIVE_PATH);
+    let mut advance = |_| {
+        let now = engine.poll_deadline().unwrap();
+        engine.input(now, Engine::handle_deadline);
+        all_submitted(&mut engine)
+    };
+    assert!((0..10).map(&mut advance).any(|calls| calls.iter().any(is_proof)));
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn request_that_ends_before_its_create_was_sent_sends_nothing() {
     answer(&mut engine, other);
     assert_eq!(all_submitted(&mut engine), []);
     assert_eq!(engine.commons.calls.window, Window::new(1), "nothing is kept for it");
-    assert!(engine.is_idle());
+    assert_eq!(engine.census().0, 0);
 }
 
 #[test]
@@ -113,47 +117,21 @@ fn write_that_has_waited_proves_the_session_from_its_sending_on() {
 
 #[test]
 fn calls_that_wait_end_with_the_session() {
-    for owns_session in [true, false] {
-        let mut engine = engine_that_owns_its_session(owns_session);
-        engine.commons.calls.window = Window::new(1);
-        ask(&mut engine, exists("/a"));
-        let waiting = ask(&mut engine, exists("/b"));
-        let id = engine.new_id();
-        let access = Access::Exclusive(NamingScheme::Recipe);
-        engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
-        submitted(&mut engine);
-        engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
-        engine.input(NOW, Engine::complete_end);
-        let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
-        let answered = Effect::Answered(waiting, Err(ZkError::SessionExpired));
-        assert!(effects.contains(&answered), "{effects:?}");
-        let leaves = |effect: &Effect| matches!(effect, Effect::LeftBehind(..) | Effect::Submit(..));
-        assert!(!effects.iter().any(leaves), "no create was sent: {effects:?}");
-    }
-}
-
-#[test]
-fn closed_session_that_lives_on_deletes_beyond_its_window() {
-    const ALONE: [&str; 3] = ["x-a-lock-0000000000", "x-b-lock-0000000001", "x-c-lock-0000000002"];
-    let mut engine = engine_that_owns_its_session(false);
-    for name in ALONE {
-        let (_, create) = start(&mut engine);
-        match name == ALONE[0] {
-            true => joined(&mut engine, create, name, &[name]),
-            false => {
-                let reply = Reply::Created { path: format!("/lock/{name}"), stat: None };
-                engine.input(NOW, |engine| engine.handle_reply(create, Ok(reply)));
-            }
-        }
-        serve(&mut engine, &ALONE);
-    }
+    let mut engine = connected_engine();
     engine.commons.calls.window = Window::new(1);
+    ask(&mut engine, exists("/a"));
+    let waiting = ask(&mut engine, exists("/b"));
+    let id = engine.new_id();
+    let access = Access::Exclusive(NamingScheme::Recipe);
+    engine.input(NOW, |engine| engine.start(id, spec(access), NOW));
+    submitted(&mut engine);
     engine.input(NOW, |engine| engine.end(SessionEnd::Closed));
     engine.input(NOW, Engine::complete_end);
-    let first = all_submitted(&mut engine);
-    assert_eq!(first.len(), 2, "{first:?}");
-    engine.input(NOW, |engine| engine.handle_reply(first[0].0, Ok(Reply::Done)));
-    assert_eq!(all_submitted(&mut engine).len(), 1);
+    let effects: Vec<Effect> = std::iter::from_fn(|| engine.poll_effect()).collect();
+    let answered = Effect::Answered(waiting, Err(ZkError::SessionExpired));
+    assert!(effects.contains(&answered), "{effects:?}");
+    let leaves = |effect: &Effect| matches!(effect, Effect::LeftBehind(..) | Effect::Submit(..));
+    assert!(!effects.iter().any(leaves), "no create was sent: {effects:?}");
 }
 
 #[test]

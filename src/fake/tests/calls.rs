@@ -1,6 +1,6 @@
 use super::*;
 use crate::client::Enqueued;
-use crate::client::port::Names;
+use crate::client::Names;
 use SimOperation::{Create, Delete, Exists, GetChildren, GetData, SetData};
 
 fn write(client: &SimulatedClient) -> Result<(), ZkError> {

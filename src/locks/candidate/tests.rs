@@ -10,14 +10,14 @@ use crate::client::{Acl, Permissions};
 use crate::error::{ErrorReason, Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper, VirtualClock};
 use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
-use crate::{LockOptions, LossReason, Session};
+use crate::{LockOptions, LossReason};
 
 const LONG: Duration = Duration::from_secs(30);
 
 /// A session, and an election on it.
 fn election(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, BlockingWriteLock) {
     let client = server.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     (client, BlockingWriteLock::new(&session, "/election").unwrap())
 }
 
@@ -59,7 +59,7 @@ fn stopped_candidate_steps_down_and_ends_without_an_error() {
 fn nobody_else_leads_while_the_closure_works_unless_the_session_is_closed() {
     for is_closed in [false, true] {
         let server = SimulatedZooKeeper::new();
-        let session = Session::from_client(server.connect(LONG)).unwrap();
+        let session = server.connect(LONG).open_session().unwrap();
         let election = BlockingWriteLock::new(&session, "/election").unwrap();
         let ((working, works), (ending, ends)) = (unbounded(), unbounded::<()>());
         let candidate = Candidate::start(election, move |leadership| {
@@ -70,7 +70,7 @@ fn nobody_else_leads_while_the_closure_works_unless_the_session_is_closed() {
         });
         let candidate = candidate.unwrap();
         assert!(candidate.wait_until_leader(deadline()).is_some());
-        let other = Session::from_client(server.connect(LONG)).unwrap();
+        let other = server.connect(LONG).open_session().unwrap();
         let heir = Candidate::keep_leading(BlockingWriteLock::new(&other, "/election").unwrap()).unwrap();
         candidate.stop();
         assert!(!candidate.wait(Duration::from_millis(10)));
@@ -89,7 +89,7 @@ fn nobody_else_leads_while_the_closure_works_unless_the_session_is_closed() {
 fn candidate_without_a_closure_leads_until_it_is_stopped() {
     let server = SimulatedZooKeeper::new();
     let (_client, election) = election(&server);
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let second = BlockingWriteLock::new(&session, "/election").unwrap();
     let first = Candidate::keep_leading(election).unwrap();
     assert!(first.wait_until_leader(deadline()).is_some());
@@ -121,7 +121,7 @@ fn wait_for_the_leadership_ends_with_the_candidate() {
     let server = SimulatedZooKeeper::new();
     let (client, election) = election(&server);
     let _leader = election.lock().unwrap();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election").unwrap()).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| candidate.wait_until_leader(Wait::forever()));
@@ -159,7 +159,7 @@ fn dropped_waiting_candidate_leaves_the_queue() {
     let server = SimulatedZooKeeper::new();
     let (_client, election) = election(&server);
     let leader = election.lock().unwrap();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let other = BlockingWriteLock::new(&session, "/election").unwrap();
     let (candidate, leads) = start_candidate(other);
     eventually("it joins the queue", || server.children("/election").len() == 2);
@@ -180,7 +180,7 @@ fn the_end_of_the_session_ends_a_candidate() {
     client.expire();
     assert!(end(&candidate).is_session_lost(), "{candidate:?}");
 
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let lock = BlockingWriteLock::new(&session, "/election").unwrap();
     let (candidate, leads) = start_candidate(lock);
     next(&leads);
@@ -337,7 +337,7 @@ fn leader_that_steps_down_lets_the_next_one_lead() {
     let (_client, election) = election(&server);
     let first = Candidate::keep_leading(election).unwrap();
     let leadership = first.wait_until_leader(deadline()).unwrap();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let second = Candidate::keep_leading(BlockingWriteLock::new(&session, "/election").unwrap()).unwrap();
     eventually("it joins the queue", || server.children("/election").len() == 2);
     assert!(second.leadership().is_none());

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::RunOnce;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Ask, Call, Op, Stat, Transacted};
 use crate::error::{LockError, Operation, Result, ZkError};
 use crate::recipe::path::ZNodePath;

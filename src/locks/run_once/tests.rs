@@ -31,7 +31,7 @@ impl Fixture {
         crate::tests::begin();
         let server = SimulatedZooKeeper::new();
         let client = server.connect(TIMEOUT);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let jobs = RunOnce::with_options(&session, DIR, options, repeat).unwrap();
         Fixture { server, client, jobs, runs: Cell::new(0) }
     }
@@ -140,7 +140,7 @@ fn job_that_runs_elsewhere_is_in_progress() {
     for repeat in BOTH {
         let fixture = Fixture::new(repeat);
         let other = fixture.server.connect(TIMEOUT);
-        let session = Session::from_client(other).unwrap();
+        let session = other.open_session().unwrap();
         let others = RunOnce::with_options(&session, DIR, LockOptions::new(), repeat).unwrap();
         let outcome = fixture.jobs.run("a", |_| {
             let others = others.run("a", |_| Ok::<_, Infallible>(()));
@@ -181,7 +181,7 @@ fn job_of_a_process_that_dies_is_repeated_only_until_success() {
     for repeat in BOTH {
         let fixture = Fixture::new(repeat);
         let dying = fixture.server.connect(TIMEOUT);
-        let session = Session::from_client(dying.clone()).unwrap();
+        let session = dying.open_session().unwrap();
         let others = RunOnce::with_options(&session, DIR, LockOptions::new(), repeat).unwrap();
         let outcome = others.run("a", |guard| {
             dying.expire();
@@ -220,7 +220,7 @@ fn job_does_not_begin_after_its_lock_was_lost_and_another_process_has_done_it() 
     const MAX_HOLD: Duration = Duration::from_secs(2);
     let fixture = Fixture::new(Repeat::UntilSuccess);
     let options = LockOptions::new().max_hold(MAX_HOLD);
-    let session = Session::from_client(fixture.client.clone()).unwrap();
+    let session = fixture.client.open_session().unwrap();
     let jobs = RunOnce::with_options(&session, DIR, options, Repeat::UntilSuccess).unwrap();
     let (release, held) = crossbeam_channel::bounded::<()>(0);
     let (begin, begun) = crossbeam_channel::bounded(1);
@@ -384,7 +384,7 @@ fn lost_session_is_an_error() {
 
 /// Returns a `RunOnce` of another process, on the same directory.
 fn others(server: &SimulatedZooKeeper) -> RunOnce {
-    let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
+    let session = server.connect(TIMEOUT).open_session().unwrap();
     RunOnce::new(&session, DIR).unwrap()
 }
 
@@ -421,7 +421,7 @@ fn forget_with_a_lost_reply_leaves_a_later_marker() {
 fn forget_during_a_job_with_a_lost_reply_leaves_a_later_marker() {
     let fixture = Fixture::new(Repeat::Never);
     let (server, client) = (fixture.server.clone(), fixture.server.connect(TIMEOUT));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let forgetting = RunOnce::new(&session, DIR).unwrap();
     let outcome = fixture.jobs.run("a", |guard| {
         let (server, request, others) = (server.clone(), guard.id().to_owned(), others(&server));
@@ -445,7 +445,7 @@ fn forget_late_after(
     before: impl FnOnce() + Send + 'static,
 ) -> RunOnce {
     let client = fixture.server.connect(TIMEOUT);
-    let forgetting = RunOnce::new(&Session::from_client(client.clone()).unwrap(), DIR).unwrap();
+    let forgetting = RunOnce::new(&client.open_session().unwrap(), DIR).unwrap();
     client.hold_back_next(SimOperation::Transact);
     let other = forgetting.clone();
     fixture.client.after_next(operation, move || {
@@ -591,7 +591,7 @@ fn key_is_forgotten_however_slow_the_servers_are() {
 fn key_is_forgotten_after_the_lock_of_another_was_released() {
     let fixture = Fixture::new(Repeat::Never);
     assert_eq!(fixture.run("a").unwrap(), RunOutcome::Ran(7));
-    let session = Session::from_client(fixture.server.connect(TIMEOUT)).unwrap();
+    let session = fixture.server.connect(TIMEOUT).open_session().unwrap();
     let held = crate::BlockingWriteLock::new(&session, "/app/jobs/a").unwrap().lock().unwrap();
     let jobs = fixture.jobs.clone();
     let forgotten = in_background(move || jobs.forget("a"));

@@ -23,7 +23,7 @@ fn connected() -> (SimulatedZooKeeper, Arc<SimulatedClient>, Session) {
     let zookeeper = SimulatedZooKeeper::new();
     zookeeper.create("/report", b"old");
     let client = zookeeper.connect(TIMEOUT);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     (zookeeper, client, session)
 }
 
@@ -272,7 +272,7 @@ fn commit_to_a_znode_that_was_created_again_ends() {
 #[test]
 fn token_of_a_znode_that_is_gone_is_a_loss() {
     let (zookeeper, client, session) = connected();
-    client.set_returns_stats(false);
+    client.hide_stats();
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     let (server, znode) = (zookeeper.clone(), guard.id().to_owned());
     client.before_next(SimOperation::Exists, move || server.delete(&znode));
@@ -299,7 +299,7 @@ fn lost_commit_of_a_thread_takes_no_effect_during_the_turn_of_another() {
 fn cohort_guard_commits_only_during_its_turn() {
     let Held { zookeeper, client, guard } = held();
     drop(guard);
-    let session = Session::from_client(zookeeper.connect(TIMEOUT)).unwrap();
+    let session = zookeeper.connect(TIMEOUT).open_session().unwrap();
     drop(client);
     let lock = CohortLock::new(&session, "/locks/b").unwrap();
     let guard = lock.lock().unwrap();

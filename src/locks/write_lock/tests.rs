@@ -10,7 +10,7 @@ use crate::LossReason;
 use crate::client::{Acl, Permissions};
 use crate::fake::{SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::locks::LockEvent;
-use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime};
+use crate::tests::{deadline, eventually, in_background, next, open_on_manual_runtime, session_by_factory};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -26,7 +26,7 @@ impl Fixture {
         let server = SimulatedZooKeeper::new();
         server.create("/locks/it", b"");
         let client = server.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let lock = WriteLock::new(&session, "/locks/it").unwrap();
         Fixture { server, client, lock }
     }
@@ -166,7 +166,7 @@ fn request_that_waits_for_a_session_is_dropped_when_none_follows() {
     let (go, may_go) = unbounded();
     let of_factory = server.clone();
     go.send(()).unwrap();
-    let session = Session::from_client_factory(move || {
+    let session = session_by_factory(move || {
         may_go.recv().map_err(LockError::other)?;
         let client = of_factory.connect(LONG);
         let _ = made.send(Arc::clone(&client));
@@ -195,7 +195,7 @@ fn lock_requested_between_two_sessions_is_acquired_on_the_next() {
     let (go, may_go) = unbounded();
     let of_factory = server.clone();
     go.send(()).unwrap();
-    let session = Session::from_client_factory(move || {
+    let session = session_by_factory(move || {
         let _ = may_go.recv_timeout(deadline());
         let client = of_factory.connect(LONG);
         let _ = made.send(Arc::clone(&client));

@@ -165,7 +165,7 @@ fn await_no_registration(session: &Session) {
 
 fn connect(zk: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session) {
     let client = zk.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     (client, session)
 }
 
@@ -504,24 +504,6 @@ fn revoker_fails_at_once_when_its_session_ends() {
     assert!(error.is_session_lost(), "{error}");
     await_no_registration(&session);
     assert!(guard.is_owner());
-}
-
-#[test]
-fn stuck_look_does_not_delay_the_deletion() {
-    let fixture = Fixture::new();
-    let guard = fixture.guard();
-    let client = fixture.zk.connect(LONG);
-    // Lets the deletion overtake a read.
-    client.set_ordered(false);
-    let session = Session::from_client(client.clone()).unwrap();
-    let (release, stuck) = bounded::<()>(0);
-    client.before_next(SimOperation::GetData, move || {
-        let _ = stuck.recv();
-    });
-    let revoked = Revoker::new(&session).force_revocation_after(guard.id(), Duration::from_millis(20));
-    assert_eq!(revoked.unwrap(), Revocation::Forced);
-    drop(release);
-    await_no_registration(&session);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn no_reaped_request_acquires_first() {
 fn request_that_joins_during_reaping_stays_and_acquires() {
     let fixture = Fixture::with_directory();
     (0..10).for_each(|_| drop(fixture.persistent_request("x-lock-")));
-    let session = Session::from_client(fixture.zk.connect(LONG)).unwrap();
+    let session = fixture.zk.connect(LONG).open_session().unwrap();
     let lock = Arc::new(WriteLock::new(&session, DIR).unwrap());
     let joining = Arc::clone(&lock);
     fixture.client.before_next(SimOperation::Delete, move || drop(joining.lock()));
@@ -173,7 +173,7 @@ fn removal_is_safe_for_a_request_that_joins_meanwhile() {
     for operation in [SimOperation::Delete, SimOperation::Create] {
         let fixture = Fixture::with_directory();
         let client = fixture.zk.connect(LONG);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let lock = Arc::new(WriteLock::new(&session, DIR).unwrap());
         let (directory, joining) = (fixture.directory.clone(), Arc::clone(&lock));
         match operation {

@@ -1,15 +1,13 @@
 //! Tests of contenders and owners.
 
-use crossbeam_channel::{bounded, unbounded};
-
 use super::*;
 use crate::Wait;
 use crate::error::ZkError;
 use crate::fake::Effect;
 use crate::queue::reading::AT_ONCE;
 use crate::recipe::LockKind;
-use crate::tests::{Request, SteppedClient};
-use crate::{BlockingWriteLock, LockOptions, WriteLock};
+use crate::tests::{Request, SteppedClient, open_client};
+use crate::{LockOptions, WriteLock};
 
 // ---- contenders
 
@@ -159,36 +157,12 @@ fn directory_without_read_permission_is_an_error_that_names_it() {
 }
 
 #[test]
-fn reading_many_contenders_keeps_their_order_and_leaves_workers_free() {
-    let fixture = Fixture::unordered();
-    fixture.zk.create(DIR, b"");
+fn reading_many_contenders_keeps_their_order_and_reads_each_once() {
+    let fixture = Fixture::with_directory();
     let requests: Vec<String> =
         (0..1000).map(|number| fixture.request(&format!("x-{}-lock-", number % 7), b"")).collect();
-    let lock = BlockingWriteLock::new(fixture.session(), "/locks/other").unwrap();
-    // Block as many reads as are made at once.
-    let (go, held_up) = bounded::<()>(0);
-    let (began, reading) = unbounded();
-    for _ in 0..AT_ONCE {
-        let (held_up, began) = (held_up.clone(), began.clone());
-        fixture.client.before_next(SimOperation::GetData, move || {
-            began.send(()).unwrap();
-            let _ = held_up.recv();
-        });
-    }
-    let directory = fixture.directory.clone();
-    let contenders = in_background(move || directory.contenders().unwrap());
-    for _ in 0..AT_ONCE {
-        next(&reading);
-    }
-    lock.lock().unwrap().unlock().unwrap();
-    drop(go);
-    assert_eq!(paths(&next(&contenders)), requests);
-    // Calls on the other lock do not count: its owner may have read its own znode.
-    let calls = fixture.zk.log();
-    let reads = calls.iter().filter(|call| {
-        call.operation == SimOperation::GetData && call.path.starts_with(&format!("{DIR}/x-"))
-    });
-    assert_eq!(reads.count(), 1000);
+    assert_eq!(paths(&fixture.contenders()), requests);
+    assert_eq!(fixture.zk.calls(SimOperation::GetData), 1000);
 }
 
 #[test]
@@ -197,7 +171,7 @@ fn reading_many_contenders_never_makes_more_calls_at_once_than_it_may() {
     zk.create(DIR, b"");
     (0..40).for_each(|_| drop(zk.create_sequential(DIR, "x-other-lock-", None)));
     let client = SteppedClient::new(zk.connect(LONG));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = open_client(client.clone()).unwrap();
     let directory = LockDirectory::new(&session, DIR).unwrap();
     client.step_by_step();
     let contenders = in_background(move || directory.contenders().unwrap().len());
@@ -253,7 +227,7 @@ fn every_call_fails_when_the_session_ends() {
 fn stuck_call_ends_with_the_session() {
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(Duration::from_secs(3));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let directory = LockDirectory::new(&session, DIR).unwrap();
     (0..100).for_each(|_| drop(zk.create_sequential(DIR, "x-lock-", None)));
     client.swallow_next(SimOperation::GetData, Effect::After);

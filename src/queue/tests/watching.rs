@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Wait;
-use crate::client::port::Verbs;
+use crate::client::Verbs;
 use crate::queue::LeaderWatch;
 
 // ---- the leader

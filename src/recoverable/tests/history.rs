@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{EFFECTS, LONG};
-use crate::client::{self, Acl, CreateMode, EventSink, Reply, Stat, ZooKeeperClient};
+use crate::client::{self, Acl, CreateMode, Done, Reply, Stat, call_in_parts};
 use crate::error::{ErrorReason, ZkError, ZkResult};
 use crate::fake::{Effect, SimulatedClient, SimulatedZooKeeper};
 use crate::recoverable::RecoverableZooKeeper;
-use crate::tests::{BlockingClient, port};
+use crate::tests::{Wrapped, open_wrapped};
 use crate::{LockError, RetryPolicy, Session};
 
 const DIR: &str = "/dir";
@@ -275,25 +275,14 @@ fn is_attempt(call: &client::Call) -> bool {
     call.is_write() && call.path().is_some_and(|path| path.starts_with(ZNODE))
 }
 
-impl BlockingClient for Scripted {
-    fn call(&self, call: &client::Call) -> ZkResult<Reply> {
-        self.request(call)
+impl Wrapped for Scripted {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.client
     }
 
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.client.subscribe(sink)
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.client.report_delay()
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
-    }
-
-    fn close(&self) {
-        self.client.close();
+    /// Makes the call on this thread.
+    fn submit(&self, call: client::Call, done: Done) {
+        done.finish(call_in_parts(&call, |part| self.request(part)));
     }
 }
 
@@ -334,7 +323,7 @@ impl Fixture {
             present: Mutex::default(),
             held_back: Mutex::default(),
         });
-        let session = Session::from_client(port(Arc::<Scripted>::clone(&client))).unwrap();
+        let session = open_wrapped(Arc::clone(&client)).unwrap();
         Fixture { server, client, session }
     }
 

@@ -14,7 +14,7 @@ fn create_does_not_claim_another_clients_znode() {
 fn create_does_not_claim_an_older_sessions_ephemeral_znode() {
     for is_plain in [false, true] {
         let fixture = if is_plain { Fixture::plain() } else { Fixture::new() };
-        let older = Session::from_client(fixture.server.connect(LONG)).unwrap();
+        let older = fixture.server.connect(LONG).open_session().unwrap();
         let mut before = RecoverableZooKeeper::new(&older, RetryPolicy::default());
         if is_plain {
             before = before.with_plain_data();

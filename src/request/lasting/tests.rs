@@ -120,10 +120,11 @@ impl Scene {
             Ok(Arc::new(HeldCallbacks { threads, gate }) as Arc<dyn Runtime>)
         };
         permits.send(()).unwrap();
-        let factory = Factory::new(runtime, move || {
+        let factory = Factory::new(runtime, move |runtime, _| {
             let _ = asks.send(());
             permitted.recv().map_err(LockError::other)?;
             let client = of_factory.connect(LONG);
+            client.run_on(runtime);
             let _ = made.send(Arc::clone(&client));
             Ok(client)
         });
@@ -399,7 +400,7 @@ fn a_lock_without_a_successor_hears_of_the_loss_at_once() {
     server.create(DIR, b"");
     server.create_sequential(DIR, "x-other-lock-", Some(7));
     let client = server.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let (events, received) = unbounded();
     let lock = WriteLock::with_listener(&session, DIR, events).unwrap();
     assert!(!lock.lock().unwrap());

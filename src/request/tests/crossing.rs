@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{Op, Verbs};
-use crate::tests::{Request, SteppedClient};
+use crate::tests::{Request, SteppedClient, open_client};
 
 /// A waiter behind some requests of other clients. Its connection moves messages only on command.
 struct Crossing {
@@ -20,7 +20,7 @@ impl Crossing {
         zk.create(DIR, b"");
         let simulated = zk.connect(LONG);
         let client = SteppedClient::new(simulated.clone());
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = open_client(client.clone()).unwrap();
         let ahead = (0..count).map(|_| zk.create_sequential(DIR, "x-other-lock-", None)).collect();
         let fixture = Fixture { client: simulated, session: session.clone() };
         let (lock, calls) = fixture.listening();

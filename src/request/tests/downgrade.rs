@@ -2,11 +2,9 @@
 
 use super::waiting::Waiting;
 use super::*;
-use crate::client::{self, EventSink, Reply, ZooKeeperClient};
-use crate::error::{ErrorReason, ZkResult};
+use crate::error::ErrorReason;
 use crate::fake::SequenceEnd;
 use crate::locks::{DowngradeError, ReadGuard, ReadWriteLock, WriteGuard};
-use crate::tests::{BlockingClient, port};
 
 /// The calls of a downgrade, in order.
 const DOWNGRADE_STEPS: [SimOperation; 3] = [SimOperation::Create, SimOperation::Exists, SimOperation::Delete];
@@ -234,58 +232,6 @@ fn stuck_downgrade_ends_with_the_session() {
     let failed = writer.downgrade().unwrap_err();
     assert!(failed.error.is_session_lost(), "{failed}");
     fixture.client.release();
-}
-
-/// A client that stays open when the lock session that uses it is closed, as an application's own handle
-/// does.
-struct BorrowedClient(Arc<SimulatedClient>);
-
-impl BlockingClient for BorrowedClient {
-    fn call(&self, call: &client::Call) -> ZkResult<Reply> {
-        self.0.call(call)
-    }
-    fn remove_watches(&self, path: &str) {
-        self.0.remove_watches(path);
-    }
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.0.subscribe(sink)
-    }
-    fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
-    }
-    fn report_delay(&self) -> Duration {
-        self.0.report_delay()
-    }
-    fn owns_session(&self) -> bool {
-        false
-    }
-    fn close(&self) {}
-}
-
-#[test]
-fn downgrade_that_ends_before_its_create_is_answered_is_undone_after_it() {
-    let zk = SimulatedZooKeeper::new();
-    let client = zk.connect(LONG);
-    let session = Session::from_client(port(Arc::new(BorrowedClient(client.clone())))).unwrap();
-    let fixture = Fixture { client, session };
-    let writer = fixture.sharing().write().unwrap();
-    let (begun, begins) = unbounded();
-    let (go, may_go) = unbounded::<()>();
-    fixture.client.before_next(SimOperation::Create, move || {
-        begun.send(()).unwrap();
-        let _ = may_go.recv_timeout(deadline());
-    });
-    let downgraded = in_background(move || writer.downgrade().map(drop).map_err(|failed| failed.error));
-    next(&begins);
-    fixture.session.close();
-    let error = next(&downgraded).unwrap_err();
-    assert_eq!(error.reason(), ErrorReason::Closed, "{error}");
-    eventually("the writer's znode is gone", || zk.children(DIR).is_empty());
-    go.send(()).unwrap();
-    let is_reader = |call: &crate::fake::Call| call.executed && call.path.contains("/read-");
-    let created = || zk.log().iter().any(is_reader);
-    eventually("the create takes effect", created);
-    eventually("the reader's znode is gone", || zk.children(DIR).is_empty());
 }
 
 #[test]

@@ -9,16 +9,14 @@ mod oracle;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::client::{CreateMode, ZooKeeperClient};
+use crate::client::CreateMode;
 use crate::recipe::access::Access;
 use crate::recipe::naming_scheme::NamingScheme;
 use crate::recipe::path::ZNodePath;
 use crate::recipe::session_tag::SessionTag;
 use crate::request::{Observer, Request, RequestEvent, RequestSpec};
-use crate::session::FirstContact;
 use crate::tests::simulation::random::Random;
-use crate::tests::{BlockingFake, ManualRuntime, SteppedClient};
-use crate::time::Runtime;
+use crate::tests::{ManualRuntime, SteppedClient, open_client_on_manual_runtime};
 
 /// The number of runs, unless the environment sets another number.
 const RUNS: u64 = 100;
@@ -34,14 +32,10 @@ struct Client {
 }
 
 impl Client {
-    fn new(zk: &SimulatedZooKeeper, blocks: bool) -> Client {
+    fn new(zk: &SimulatedZooKeeper) -> Client {
         let simulated = zk.connect(LONG);
         let stepped = SteppedClient::new(Arc::clone(&simulated));
-        let client: Arc<dyn ZooKeeperClient> =
-            if blocks { BlockingFake::on(simulated.clone()) } else { stepped.clone() };
-        let runtime = Arc::new(ManualRuntime::default());
-        let contact = FirstContact::by(runtime.now(), LONG, "the test");
-        let session = Session::open(Ok(client), runtime.clone(), None, contact).unwrap();
+        let (runtime, session) = open_client_on_manual_runtime(stepped.clone());
         stepped.step_by_step();
         Client { simulated, stepped, runtime, session }
     }
@@ -85,7 +79,7 @@ impl Rig {
         let mut random = Random::new(seed);
         let zk = SimulatedZooKeeper::new();
         zk.create(DIR, b"");
-        let clients = (0..1 + random.index(3)).map(|_| Client::new(&zk, random.one_in(4))).collect();
+        let clients = (0..1 + random.index(3)).map(|_| Client::new(&zk)).collect();
         let (shares, cuts, is_late) = (random.one_in(3), random.one_in(2), random.one_in(2));
         Rig {
             random,

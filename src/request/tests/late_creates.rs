@@ -7,7 +7,7 @@ use super::*;
 use crate::Candidate;
 use crate::client::{self, CreateMode, Verbs};
 use crate::locks::{ReadWriteLock, RunOnce, Semaphore};
-use crate::tests::{HoldingClient, await_replacement, open_client_on_manual_runtime, replacing_session};
+use crate::tests::{await_replacement, replacing_session};
 
 /// Creates the znode of this client's last create whose reply was lost.
 fn pass_on(zk: &SimulatedZooKeeper, client: &SimulatedClient) -> String {
@@ -179,23 +179,4 @@ fn late_create_of_a_former_session_that_lives_on_is_undone_by_the_next() {
         zk.sessions().contains(&client.session_id()),
         "the server did not delete the znode with its session"
     );
-}
-
-#[test]
-fn borrowed_session_that_is_closed_undoes_a_late_create_before_it_lets_go_of_its_client() {
-    let zk = SimulatedZooKeeper::new();
-    zk.create(DIR, b"");
-    let client = zk.connect(LONG);
-    let borrowing = HoldingClient::borrowing(client.clone());
-    let (runtime, session) = open_client_on_manual_runtime(borrowing, LONG);
-    client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
-    drop(BlockingWriteLock::with_options(&session, DIR, quick_retries()).unwrap().lock().unwrap());
-    drop(session);
-    runtime.advance(Duration::from_secs(20));
-    pass_on(&zk, &client);
-    runtime.advance(Duration::from_secs(15));
-    assert!(zk.children(DIR).is_empty());
-    runtime.advance(Duration::from_secs(100));
-    drop(runtime);
-    assert_eq!(Arc::strong_count(&client), 1, "nobody else holds the client");
 }

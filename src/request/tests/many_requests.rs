@@ -44,11 +44,11 @@ fn waiters_of_one_directory_share_a_listing_after_a_reconnect() {
 fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
     let zk = SimulatedZooKeeper::new();
     let ahead = zk.create_sequential(DIR, "x-ahead-lock-", None);
-    let fixture = Fixture::join_unordered(&zk);
+    let fixture = Fixture::join(&zk);
     let locks = waiting(&fixture);
     fixture.client.disconnect();
     zk.clear_log();
-    // Let the first waiter list the queue before the others have asked for a listing.
+    // Let one waiter list the queue before the others have asked for a listing.
     let (release, held) = crossbeam_channel::bounded::<()>(0);
     let (begin, begun) = crossbeam_channel::bounded::<()>(0);
     fixture.client.before_next(SimOperation::GetChildren, move || {
@@ -59,12 +59,12 @@ fn waiters_of_one_directory_share_a_listing_that_another_is_reading() {
     // From now on, other waiters that ask for a listing are counted as readers of the next listing.
     assert!(begun.recv_timeout(deadline()).is_err_and(|error| error.is_disconnected()));
     let (core, dir) = (fixture.session.core(), ZNodePath::parse(DIR).unwrap());
-    eventually("the others have asked", || core.readers(&dir) == WAITERS - 1);
+    eventually("the others have asked", || core.readers(&dir) == WAITERS - 2);
     drop(release);
     eventually("every waiter has a listing", || {
         zk.calls(SimOperation::GetChildren) == 2 && core.readers(&dir) == 0
     });
-    eventually("the first waiter watches its predecessor", || zk.calls(SimOperation::GetData) == 1);
+    eventually("the first waiter watches its predecessor and its own znode", || zk.watch_count() == 2);
     each_acquires_after(&zk, &ahead, &locks);
 }
 

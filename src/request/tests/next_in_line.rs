@@ -1,13 +1,11 @@
 //! Tests of waiters that know that only one request is ahead.
 
 use super::*;
-use crate::tests::{Hold, HoldingClient};
 
 impl Fixture {
-    /// Opens a session on an ordered client.
-    fn ordered(zk: &SimulatedZooKeeper) -> Fixture {
-        let client = zk.connect(LONG);
-        let session = Session::from_client(HoldingClient::new(client.clone())).unwrap();
+    /// Opens a session whose calls are answered at once, on the thread that makes them.
+    fn at_once(zk: &SimulatedZooKeeper) -> Fixture {
+        let (client, _runtime, session) = open_on_manual_runtime(zk, LONG);
         Fixture { client, session }
     }
 
@@ -39,7 +37,7 @@ fn server() -> SimulatedZooKeeper {
 #[test]
 fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     assert_eq!(fixture.calls(&zk, SimOperation::GetData), 2, "the predecessor and its own znode");
@@ -54,7 +52,7 @@ fn next_in_line_owns_when_its_predecessor_is_deleted_without_a_listing() {
 #[test]
 fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_second_does() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let (first, second) = (other(&zk), other(&zk));
     let (lock, _calls) = waiter(&fixture);
     zk.clear_log();
@@ -71,7 +69,7 @@ fn third_in_line_lists_when_the_first_leaves_and_owns_without_a_call_when_the_se
 #[test]
 fn third_in_line_waits_for_the_first_when_the_second_leaves() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let (first, second) = (other(&zk), other(&zk));
     let (lock, _calls) = waiter(&fixture);
     zk.delete(&second);
@@ -83,9 +81,9 @@ fn third_in_line_waits_for_the_first_when_the_second_leaves() {
 #[test]
 fn only_the_next_two_look_at_the_queue_when_an_owner_leaves() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let first = other(&zk);
-    let sessions: Vec<_> = (0..8).map(|_| Fixture::ordered(&zk)).collect();
+    let sessions: Vec<_> = (0..8).map(|_| Fixture::at_once(&zk)).collect();
     let waiters: Vec<_> = sessions.iter().chain([&fixture]).map(waiter).collect();
     zk.clear_log();
     zk.delete(&first);
@@ -97,7 +95,7 @@ fn only_the_next_two_look_at_the_queue_when_an_owner_leaves() {
 #[test]
 fn write_to_the_only_predecessor_is_no_release() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let ahead = other(&zk);
     let (lock, _calls) = waiter(&fixture);
     zk.set_data(&ahead, b"unlock");
@@ -109,7 +107,7 @@ fn write_to_the_only_predecessor_is_no_release() {
 #[test]
 fn waiter_whose_znode_was_deleted_does_not_own() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     zk.delete(&lock.id().unwrap());
@@ -121,7 +119,7 @@ fn waiter_whose_znode_was_deleted_does_not_own() {
 #[test]
 fn waiter_whose_znode_was_deleted_during_an_outage_does_not_own() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     fixture.client.disconnect();
@@ -136,7 +134,7 @@ fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_somethi
     // Whether the first and the second in line leave during the outage.
     for left in [[false, false], [true, false], [false, true], [true, true]] {
         let zk = server();
-        let fixture = Fixture::ordered(&zk);
+        let fixture = Fixture::at_once(&zk);
         let ahead = [other(&zk), other(&zk)];
         let (lock, _calls) = waiter(&fixture);
         fixture.client.disconnect();
@@ -162,7 +160,7 @@ fn waiter_that_reconnects_looks_at_what_it_has_watched_and_lists_only_if_somethi
 #[test]
 fn waiter_that_no_longer_watches_its_own_znode_lists_the_queue_after_a_reconnect() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let first = other(&zk);
     // This request is a writer: it may become a reader, and another request then has its number.
     zk.create_sequential(DIR, "write-other-lock-", None);
@@ -178,7 +176,7 @@ fn waiter_that_no_longer_watches_its_own_znode_lists_the_queue_after_a_reconnect
 #[test]
 fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::join(&zk);
     let ahead = other(&zk);
     let options = quick_retries().acl([Acl::new(Permissions::DELETE, "world", "anyone")]);
     let lock = BlockingWriteLock::with_options(&fixture.session, DIR, options).unwrap();
@@ -193,7 +191,7 @@ fn waiter_whose_znode_cannot_be_read_lists_the_queue() {
 #[test]
 fn writer_that_becomes_a_reader_stays_ahead() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let writer = zk.create_sequential(DIR, "write-other-lock-", None);
     let (lock, _calls) = waiter(&fixture);
     let reader = writer.replace("write-other", "read-other");
@@ -207,7 +205,7 @@ fn writer_that_becomes_a_reader_stays_ahead() {
 #[test]
 fn waiter_that_gives_up_leaves_no_watch() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let _others = [other(&zk), other(&zk), other(&zk)];
     let (lock, calls) = waiter(&fixture);
     assert_eq!(zk.watch_count(), 3, "on the next two ahead and on its own znode");
@@ -219,7 +217,7 @@ fn waiter_that_gives_up_leaves_no_watch() {
 #[test]
 fn znode_of_an_owner_is_watched_from_the_beginning() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let ahead = other(&zk);
     let (lock, calls) = waiter(&fixture);
     zk.delete(&ahead);
@@ -229,33 +227,11 @@ fn znode_of_an_owner_is_watched_from_the_beginning() {
 }
 
 #[test]
-fn reply_that_comes_after_the_event_of_its_watch_says_nothing() {
-    let zk = server();
-    let client = zk.connect(LONG);
-    let ordered = HoldingClient::new(client.clone());
-    let fixture = Fixture { client, session: Session::from_client(ordered.clone()).unwrap() };
-    let ahead = other(&zk);
-    ordered.hold_next(Hold::Reply);
-    let (lock, calls) = waiter(&fixture);
-    let own = lock.id().unwrap();
-    ordered.hold_next(Hold::Call);
-    zk.set_data(&own, b"changed");
-    // The first read of the waiter's own znode set a watch, which has fired. The second read is answered
-    // later.
-    ordered.release_first();
-    zk.delete(&own);
-    zk.delete(&ahead);
-    assert!(!lock.is_owner());
-    assert_eq!(next(&calls), Call::Dropped(LossReason::NodeDeleted));
-    ordered.release_first();
-}
-
-#[test]
 fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers() {
     // With three requests ahead, the exclusive request is not next in line, so it does not watch its own znode.
-    for (ordered, ahead) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
+    for (at_once, ahead) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
         let zk = server();
-        let fixture = if ordered { Fixture::ordered(&zk) } else { Fixture::join(&zk) };
+        let fixture = if at_once { Fixture::at_once(&zk) } else { Fixture::join(&zk) };
         (0..ahead).for_each(|_| drop(zk.create_sequential(DIR, "read-other-", None)));
         let (exclusive, calls) = waiter(&fixture);
         // The reader must not have to wait for the routine look of the exclusive request, half a minute later.
@@ -271,7 +247,7 @@ fn reader_behind_a_deleted_request_of_its_session_acquires_beside_other_readers(
 fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_left() {
     let zk = server();
     zk.set_read_checks(ReadChecks::Events);
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let _first = other(&zk);
     let (second, _calls) = waiter(&fixture);
     let nearest = other(&zk);
@@ -300,7 +276,7 @@ fn watch_on_the_predecessor_stands_when_a_reply_shows_that_the_one_before_has_le
 #[test]
 fn refused_deletion_leaves_the_watch_on_the_second_in_line() {
     let zk = server();
-    let fixture = Fixture::ordered(&zk);
+    let fixture = Fixture::at_once(&zk);
     let (owner, _owners_calls) = fixture.listening();
     assert!(owner.lock().unwrap());
     let between = other(&zk);

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::tests::{await_replacement, replacing_session};
+use crate::tests::{await_replacement, replacing_session, session_by_factory};
 
 #[test]
 fn waiters_keep_waiting_on_the_replaced_session() {
@@ -136,7 +136,7 @@ fn close_between_two_sessions_ends_a_wait_with_closed() {
     zk.create_sequential(DIR, "x-other-lock-", None);
     let (made, clients) = unbounded();
     let (of_factory, is_first) = (zk.clone(), AtomicBool::new(true));
-    let session = Session::from_client_factory(move || {
+    let session = session_by_factory(move || {
         if is_first.swap(false, Ordering::SeqCst) {
             let client = of_factory.connect(LONG);
             let _ = made.send(Arc::clone(&client));

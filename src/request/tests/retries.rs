@@ -3,7 +3,6 @@
 use super::*;
 use crate::error::{ErrorKind, ErrorReason};
 use crate::locks::MultiLock;
-use crate::tests::{HoldingClient, open_client_on_manual_runtime, open_on_manual_runtime};
 use crate::time::Runtime;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -170,10 +169,9 @@ fn loss_of_an_earlier_lock_ends_a_try_lock_whose_create_is_retried() {
 fn attempts_that_fail_on_the_spot_are_made_at_intervals() {
     let zk = SimulatedZooKeeper::new();
     zk.create(DIR, b"");
-    let simulated = zk.connect(LONG);
-    let (runtime, session) = open_client_on_manual_runtime(HoldingClient::new(simulated.clone()), LONG);
+    let (client, runtime, session) = open_on_manual_runtime(&zk, LONG);
     for _ in 0..100 {
-        simulated.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
+        client.fail_next(SimOperation::Create, Effect::Before, ZkError::ConnectionLoss);
     }
     let retry = RetryPolicy::constant(Duration::ZERO).with_attempts(u32::MAX);
     let lock = WriteLock::with_options(&session, DIR, LockOptions::new().retry(retry), ()).unwrap();

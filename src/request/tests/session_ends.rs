@@ -4,7 +4,6 @@ use super::*;
 
 use log::Level;
 
-use crate::tests::{HoldingClient, open_client_on_manual_runtime};
 use crate::time::{Priority, Runtime};
 
 #[test]
@@ -172,9 +171,7 @@ fn deletion_of_a_waiter_seen_after_the_session_ended_is_its_end() {
     zk.create_sequential(DIR, "x-other-lock-", None);
     let timeout = Duration::from_secs(32);
     for (pause, reason) in [(10, LossReason::NodeDeleted), (33, LossReason::SessionLost)] {
-        let client = zk.connect(timeout);
-        let ordered = HoldingClient::new(client.clone());
-        let (runtime, session) = open_client_on_manual_runtime(ordered, timeout);
+        let (client, runtime, session) = open_on_manual_runtime(&zk, timeout);
         let fixture = Fixture { client, session };
         let (lock, calls) = fixture.listening();
         assert!(!lock.lock().unwrap());
@@ -256,32 +253,6 @@ fn removals_that_wait_for_contact_are_no_news() {
         fixture.client.report_expiry();
     });
     assert!(!lines.iter().any(|line| line.contains("remove")), "{lines:?}");
-}
-
-#[test]
-fn the_deletions_of_a_borrowed_session_outlive_its_handles() {
-    // The end of the session triggers the second attempt.
-    let refuse = |client: &SimulatedClient| {
-        for _ in 0..2 {
-            client.fail_next(SimOperation::Delete, Effect::Before, ZkError::Throttled);
-        }
-    };
-    let cut = |client: &SimulatedClient| client.disconnect();
-    for meanwhile in [cut as fn(&SimulatedClient), refuse] {
-        let zk = SimulatedZooKeeper::new();
-        let client = zk.connect(LONG);
-        let borrowing = HoldingClient::borrowing(client.clone());
-        let (runtime, session) = open_client_on_manual_runtime(borrowing, LONG);
-        let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
-        meanwhile(&client);
-        drop((guard, session));
-        assert_eq!(zk.children(DIR).len(), 1);
-        client.reconnect();
-        runtime.advance(Duration::from_secs(1));
-        assert!(zk.children(DIR).is_empty());
-        drop(runtime);
-        assert_eq!(Arc::strong_count(&client), 1, "nobody else holds the client");
-    }
 }
 
 /// Locks again whenever the lock is lost.

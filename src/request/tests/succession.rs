@@ -1,7 +1,7 @@
 //! Tests of locks that pass from one request of a session to the next.
 
 use super::*;
-use crate::tests::SteppedClient;
+use crate::tests::{SteppedClient, open_client};
 
 fn waiting(fixture: &Fixture, count: usize) -> Vec<(WriteLock, Receiver<Call>)> {
     let locks: Vec<_> = (0..count).map(|_| fixture.listening()).collect();
@@ -119,7 +119,7 @@ fn waiter_behind_its_session_learns_at_once_that_the_directory_was_created_anew(
     let zk = SimulatedZooKeeper::new();
     let client = zk.connect(LONG);
     let stepped = SteppedClient::new(Arc::clone(&client));
-    let fixture = Fixture { session: Session::from_client(stepped.clone()).unwrap(), client };
+    let fixture = Fixture { session: open_client(stepped.clone()).unwrap(), client };
     zk.create(DIR, b"");
     let first = zk.create_sequential(DIR, "x-other-lock-", None);
     // The reply to this request's create is lost, so the request must search for its znode.

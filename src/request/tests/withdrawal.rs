@@ -6,7 +6,7 @@ use std::fmt;
 use super::*;
 use crate::LockGuard;
 use crate::locks::MultiLock;
-use crate::tests::SteppedClient;
+use crate::tests::{SteppedClient, open_client};
 
 #[test]
 fn request_withdrawn_at_any_step_leaves_no_znode_and_pairs_its_calls() {
@@ -201,7 +201,7 @@ fn deletion_failed_at_unlock_is_repeated_after_a_reconnect() {
 fn owner_step_by_step(zk: &SimulatedZooKeeper) -> (Fixture, Arc<SteppedClient>, LockGuard) {
     let client = zk.connect(LONG);
     let stepped = SteppedClient::new(Arc::clone(&client));
-    let fixture = Fixture { session: Session::from_client(stepped.clone()).unwrap(), client };
+    let fixture = Fixture { session: open_client(stepped.clone()).unwrap(), client };
     let guard = fixture.blocking().lock().unwrap();
     stepped.step_by_step();
     (fixture, stepped, guard)

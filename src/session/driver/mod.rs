@@ -42,10 +42,9 @@ use self::orphans::Orphans;
 pub(crate) use self::trackers::Tracker;
 use super::alarm::Alarm;
 use super::events::Events;
-use super::happened::ServedBy;
 use super::mailbox::Mailbox;
 use super::seat::Seat;
-use crate::client::ZooKeeperClient;
+use crate::client::{Identity, ZooKeeperClient};
 use crate::engine::{Effect, Engine, ParticipantId, SessionEnd};
 use crate::error::ZkResult;
 use crate::external::External;
@@ -95,13 +94,10 @@ struct Driver {
     first_outcomes: BTreeMap<ParticipantId, Filler<ZkResult<()>>>,
     /// Events that arrive before `subscribe` has reported whether there is contact. `None` once they are all handled.
     early: Option<Vec<Arrival>>,
-    /// What the client reported about its last contact.
-    served_by: ServedBy,
+    /// What identified the client's session at its last contact.
+    identity: Identity,
     announcer: Announcer,
     alarm: Alarm,
-    /// A handle to the session itself, set while the session has ended but still deletes znodes. The handle keeps the
-    /// session alive even if all other handles are gone.
-    lingering: Option<Arc<Core>>,
     /// Sets [`Core::ended`].
     end: Setter,
     /// Sets [`Core::finished`]. `None` once the session is finished.
@@ -187,7 +183,6 @@ impl Driver {
         if self.engine.has_completed_end() {
             self.end.set();
         }
-        self.lingering = self.engine.lingers().then(|| Arc::clone(core));
     }
 
     fn carry_out_one(&mut self, core: &Arc<Core>, effect: Effect, afterwards: &mut Afterwards) {

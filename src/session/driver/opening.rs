@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::announcer::Announcer;
 use super::orphans::Orphans;
 use super::{Core, Driver};
-use crate::client::{ClientEvent, Granted, SessionRuntime, ZooKeeperClient};
+use crate::client::{ClientEvent, Identity, ZooKeeperClient};
 use crate::engine::lease::Lease;
 use crate::engine::{Engine, SessionEnd, Settings};
 use crate::external::External;
@@ -16,7 +16,6 @@ use crate::logging;
 use crate::process::Process;
 use crate::recipe::session_tag::SessionTag;
 use crate::session::alarm::Alarm;
-use crate::session::happened::ServedBy;
 use crate::session::mailbox::Mailbox;
 use crate::time::{Moment, Runtime, Setter};
 
@@ -25,7 +24,7 @@ pub(super) struct Arrival {
     event: ClientEvent,
     at: Moment,
     /// Set for [`ClientEvent::Connected`].
-    served_by: Option<ServedBy>,
+    identity: Option<Identity>,
 }
 
 impl Core {
@@ -39,29 +38,22 @@ impl Core {
         runtime: Arc<dyn Runtime>,
         opened_after: Option<Moment>,
     ) -> Arc<Core> {
-        client.run_on(&SessionRuntime::of(&runtime));
         let client = External::new("a ZooKeeper client", client, &runtime);
         let (end, finish) = (Setter::new(), Setter::new());
         let (ended, finished) = (end.latch().clone(), finish.latch().clone());
         let now = runtime.now();
-        let mut lease = Lease::unproven(granted_by(&**client), now);
-        if client.reports_pings() {
-            lease = lease.proven_for_owners_only();
-        }
-        // The client's settings do not change, so they are read only here.
+        let lease = Lease::unproven(client.granted(), now);
+        let Identity { server, chroot, jute_max_buffer, .. } = client.identity();
         let settings = Settings {
-            is_ordered: client.is_ordered(),
-            owns_session: client.owns_session(),
-            min_idle_for_ping: client.min_idle_for_ping(),
-            chroot: client.chroot(),
+            chroot,
             routine_pause: runtime.routine_pause(),
             window: runtime.window(),
-            jute_max_buffer: client.jute_max_buffer(),
+            jute_max_buffer,
             opened_after,
             tag: SessionTag::new(runtime.new_guid()),
             seed: runtime.new_guid().as_u64_pair().0,
         };
-        let announcer = Announcer::new(client.server().is_some());
+        let announcer = Announcer::new(server.is_some());
         let core = Arc::new(Core {
             client,
             runtime,
@@ -74,10 +66,9 @@ impl Core {
                 askers: BTreeMap::new(),
                 first_outcomes: BTreeMap::new(),
                 early: Some(Vec::new()),
-                served_by: ServedBy::default(),
+                identity: Identity::default(),
                 announcer,
                 alarm: Alarm::default(),
-                lingering: None,
                 end,
                 finish: Some(finish),
             }),
@@ -124,8 +115,8 @@ impl Core {
             }
         }));
         if in_contact {
-            let connected = ClientEvent::Connected(granted_by(&**self.client));
-            let connected = Arrival { at: before, served_by: self.served_by(&connected), event: connected };
+            let connected = ClientEvent::Connected(self.client.granted());
+            let connected = Arrival { at: before, identity: self.identity_at(&connected), event: connected };
             self.feed(|driver| driver.handle_event(connected));
         }
         // Events that arrive during this loop queue up behind the early ones.
@@ -134,32 +125,30 @@ impl Core {
 
     fn on_event(self: &Arc<Self>, event: ClientEvent) {
         let at = self.runtime.now();
-        let arrival = Arrival { at, served_by: self.served_by(&event), event };
+        let arrival = Arrival { at, identity: self.identity_at(&event), event };
         self.feed(|driver| match &mut driver.early {
             Some(early) => early.push(arrival),
             None => driver.handle_event(arrival),
         });
     }
 
-    /// Asks the client by whom it is served, if this event says that it is connected. Later, the client may be on
+    /// Asks the client which server serves it, if this event says that it is connected. Later, the client may be on
     /// another server.
-    fn served_by(&self, event: &ClientEvent) -> Option<ServedBy> {
+    fn identity_at(&self, event: &ClientEvent) -> Option<Identity> {
         if !matches!(event, ClientEvent::Connected(_)) {
             return None;
         }
-        let ask = |client: &Arc<dyn ZooKeeperClient>| (client.session_id(), client.server());
-        let asked = self.client.call(ask).inspect_err(|message| {
+        let identity = self.client.call(|client| client.identity()).inspect_err(|message| {
             logging::error!("the ZooKeeper client panicked, so events name no server: {message}");
         });
-        let (session_id, server) = asked.unwrap_or_default();
-        Some(ServedBy { session_id, server })
+        Some(identity.unwrap_or_default())
     }
 }
 
 impl Driver {
-    fn handle_event(&mut self, Arrival { event, at, served_by }: Arrival) {
-        if let Some(served_by) = served_by {
-            self.served_by = served_by;
+    fn handle_event(&mut self, Arrival { event, at, identity }: Arrival) {
+        if let Some(identity) = identity {
+            self.identity = identity;
         }
         self.engine.handle_event(at, event);
     }
@@ -178,9 +167,4 @@ impl Driver {
             }
         }
     }
-}
-
-/// Returns what the client reports about its current connection.
-fn granted_by(client: &dyn ZooKeeperClient) -> Granted {
-    Granted::new(client.session_timeout()).with_report_delay(client.report_delay())
 }

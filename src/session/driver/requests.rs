@@ -17,7 +17,7 @@ impl Core {
         self.driver.lock().engine.new_id()
     }
 
-    /// Keeps the session from finishing until [`unpin`](Core::unpin).
+    /// See [`Engine::pin`](crate::engine::Engine::pin).
     pub(crate) fn pin(&self, id: ParticipantId) {
         self.driver.lock().engine.pin(id);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{Core, Driver};
-use crate::client::ZooKeeperClient;
+use crate::client::{Identity, ZooKeeperClient};
 use crate::engine::lease::ConnectionNumber;
 use crate::engine::{Event, Place, SessionEnd};
 use crate::lock_order;
@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::recipe::path::ZNodePath;
 use crate::session::SessionState;
 use crate::session::events::{Events, RequestStatus, SessionConnected};
-use crate::session::happened::{Happened, ServedBy};
+use crate::session::happened::Happened;
 use crate::session::seat::Seat;
 use crate::time::{Latch, Moment, Runtime};
 
@@ -147,7 +147,7 @@ impl Core {
 impl Driver {
     /// The contact of the session, now or when it last had contact.
     pub(super) fn contact(&self) -> SessionConnected {
-        let ServedBy { session_id, server } = self.served_by.clone();
+        let Identity { session_id, server, .. } = self.identity.clone();
         SessionConnected { session_id, server, session_timeout: self.engine.lease().session_timeout() }
     }
 }

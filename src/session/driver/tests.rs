@@ -9,110 +9,40 @@ use parking_lot::Mutex;
 
 use super::calls::Outgoing;
 use crate::client::KEEP_ALIVE_PATH;
-use crate::client::{
-    Acl, Call, Done, EventSink, Granted, Permissions, Reply, SessionRuntime, ZooKeeperClient,
-};
-use crate::error::{Operation, ZkError, ZkResult};
+use crate::client::{Acl, Call, ClientEvent, Done, EventSink, Granted, Permissions, ZooKeeperClient};
+use crate::error::{Operation, ZkError};
 use crate::fake::{Effect, SimOperation, SimulatedClient, SimulatedZooKeeper};
 use crate::recipe::path::ZNodePath;
-use crate::session::threads::Threads;
-use crate::session::{FirstContact, MAX_CLOSE_SILENCE};
+use crate::session::{FirstContact, MAX_CLOSE_SILENCE, MAX_CLOSE_WAIT};
 use crate::tests::{
-    BlockingClient, ManualRuntime, deadline, in_background, logged, next, open_client_on_manual_runtime,
-    open_on_manual_runtime, port,
+    ManualRuntime, Wrapped, deadline, in_background, logged, next, open_on_manual_runtime, open_wrapped,
+    open_wrapped_on_manual_runtime,
 };
-use crate::time::Runtime;
+use crate::time::{Moment, Runtime};
 use crate::{BlockingWriteLock, LossReason, Session, SessionState};
-
-/// The methods of a client that passes all calls on to the client in this field.
-macro_rules! delegate_calls {
-    ($field:tt) => {
-        fn call(&self, call: &Call) -> ZkResult<Reply> {
-            self.$field.call(call)
-        }
-    };
-}
 
 mod pings;
 mod requests;
 
-/// A client that reports its events under a mutex that its other methods take, too.
-struct LockedClient {
-    simulated: Arc<SimulatedClient>,
-    lock: Arc<Mutex<()>>,
-    was_called_back: AtomicBool,
-}
-
-impl BlockingClient for LockedClient {
-    delegate_calls!(simulated);
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        let lock = Arc::clone(&self.lock);
-        self.simulated.subscribe(Arc::new(move |event| {
-            let _telling = lock.lock();
-            sink(event);
-        }))
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.simulated.session_timeout()
-    }
-
-    fn min_idle_for_ping(&self) -> Duration {
-        if self.lock.try_lock().is_none() {
-            self.was_called_back.store(true, Ordering::SeqCst);
-        }
-        Duration::ZERO
-    }
-
-    fn report_delay(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn close(&self) {
-        self.simulated.close();
-    }
-}
-
-#[test]
-fn client_is_not_called_back_during_an_event() {
-    let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
-    let client = Arc::new(LockedClient {
-        simulated: Arc::clone(&simulated),
-        lock: Arc::default(),
-        was_called_back: AtomicBool::new(false),
-    });
-    let _session = Session::from_client(port(client.clone())).unwrap();
-    simulated.disconnect();
-    simulated.reconnect();
-    assert!(!client.was_called_back.load(Ordering::SeqCst));
-}
-
 /// A client that loses contact while a session subscribes to its events.
 struct LosesContact(Arc<SimulatedClient>);
 
-impl BlockingClient for LosesContact {
-    delegate_calls!(0);
+impl Wrapped for LosesContact {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.0
+    }
 
     fn subscribe(&self, sink: EventSink) -> bool {
         let in_contact = self.0.subscribe(sink);
         self.0.disconnect();
         in_contact
     }
-
-    fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
-    }
-
-    fn close(&self) {
-        self.0.close();
-    }
 }
 
 #[test]
 fn contact_lost_during_subscription_is_noticed() {
     let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(1));
-    let refused = Session::from_client(port(Arc::new(LosesContact(simulated))));
+    let refused = open_wrapped(Arc::new(LosesContact(simulated)));
     assert!(refused.is_err(), "no session is opened without contact: {refused:?}");
 }
 
@@ -126,8 +56,10 @@ impl SubscribesSlowly {
     const TIME: Duration = Duration::from_secs(3);
 }
 
-impl BlockingClient for SubscribesSlowly {
-    delegate_calls!(simulated);
+impl Wrapped for SubscribesSlowly {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.simulated
+    }
 
     fn subscribe(&self, sink: EventSink) -> bool {
         let in_contact = self.simulated.subscribe(sink);
@@ -135,14 +67,6 @@ impl BlockingClient for SubscribesSlowly {
         self.simulated.reconnect();
         self.runtime.advance(Self::TIME);
         in_contact
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.simulated.session_timeout()
-    }
-
-    fn close(&self) {
-        self.simulated.close();
     }
 }
 
@@ -152,11 +76,12 @@ fn a_reconnect_during_subscription_counts_from_its_own_disconnect() {
     let simulated = SimulatedZooKeeper::new().connect(TIMEOUT);
     simulated.grant(Granted::new(TIMEOUT));
     let opened = runtime.now();
+    simulated.run_on(&(Arc::clone(&runtime) as Arc<dyn Runtime>));
     let client = Arc::new(SubscribesSlowly { simulated, runtime: Arc::clone(&runtime) });
     let contact = FirstContact::by(opened, TIMEOUT, "the simulation");
-    let session = Session::open(Ok(port(client)), runtime, None, contact).unwrap();
-    let core = session.core();
-    let end = core.lease_end();
+    let session = Session::open(Ok(client), runtime, None, contact).unwrap();
+    let _guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
+    let end = session.core().lease_end();
     assert!(opened < end && end <= opened.after(TIMEOUT), "the lease ends after {:?}", end.since(opened));
 }
 
@@ -166,43 +91,12 @@ fn session_of_unknown_age_opens_before_its_lease_is_proven() {
     let client = zookeeper.connect(Duration::from_secs(3600));
     client.grant(Granted::new(Duration::from_secs(3600)));
     let begun = Instant::now();
-    let session = Session::from_client(client).unwrap();
+    let session = client.open_session().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(600), "{:?}", begun.elapsed());
     assert_eq!(session.state(), SessionState::Connected);
 }
 
-#[test]
-fn session_that_opened_slowly_is_not_suspended() {
-    let timeout = Duration::from_secs(10);
-    let zookeeper = SimulatedZooKeeper::new();
-    let client = zookeeper.connect(timeout);
-    client.set_reports_pings(false);
-    client.grant(Granted::new(timeout));
-    let threads = Threads::start().unwrap();
-    let contact = FirstContact::by(threads.now(), timeout, "the simulation");
-    // The session was opened so long ago that its lease ends before a proof can extend it.
-    let opened_after = threads.now().before(timeout * 9 / 10);
-    let session = Session::open(Ok(client), threads, Some(opened_after), contact).unwrap();
-    let states = session.subscribe();
-    let writes = || zookeeper.log().iter().filter(|call| call.path == KEEP_ALIVE_PATH).count();
-    let before = writes();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while writes() < before + 8 {
-        assert!(Instant::now() < deadline, "the session is kept alive");
-        std::thread::yield_now();
-    }
-    assert_eq!(states.try_iter().collect::<Vec<_>>(), []);
-}
-
 const TIMEOUT: Duration = Duration::from_secs(8);
-
-/// A session that proves by writes that it is alive.
-fn open_without_pings(zookeeper: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Arc<ManualRuntime>, Session) {
-    let client = zookeeper.connect(TIMEOUT);
-    client.set_reports_pings(false);
-    let (runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
-    (client, runtime, session)
-}
 
 #[test]
 fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
@@ -232,7 +126,9 @@ fn end_of_a_lease_that_was_seen_is_final_whatever_proof_is_being_taken_up() {
 fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
     for (timeout, counts) in [(TIMEOUT / 2, TIMEOUT / 2), (2 * TIMEOUT, TIMEOUT)] {
         let zookeeper = SimulatedZooKeeper::new();
-        let (client, runtime, session) = open_without_pings(&zookeeper);
+        let (client, runtime, session) = open_on_manual_runtime(&zookeeper, TIMEOUT);
+        // The lease is kept proven for an owner.
+        let _guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
         client.disconnect();
         client.grant(Granted::new(timeout).with_report_delay(Duration::ZERO));
         client.reconnect();
@@ -247,29 +143,10 @@ fn grant_of_a_reconnect_shortens_the_leases_after_it_and_lengthens_none() {
 }
 
 #[test]
-fn session_is_suspended_when_writes_fail_although_reads_succeed() {
-    let zookeeper = SimulatedZooKeeper::new();
-    let (client, runtime, session) = open_without_pings(&zookeeper);
-    let states = session.subscribe();
-    for _ in 0..300 {
-        client.fail_next(SimOperation::SetData, Effect::Before, ZkError::ConnectionLoss);
-    }
-    while client.pending_faults() > 0 {
-        session.core().ask(Call::exists("/", false)).unwrap();
-        runtime.advance(Duration::from_millis(100));
-    }
-    let lasted = runtime.elapsed();
-    assert!(lasted > 2 * TIMEOUT, "the writes failed for {lasted:?}");
-    // Writes succeed again.
-    runtime.advance(TIMEOUT / 2);
-    assert_eq!(states.try_iter().collect::<Vec<_>>(), [SessionState::Suspended, SessionState::Connected]);
-}
-
-#[test]
 fn close_disconnects_the_state_channels_even_after_a_loss() {
     for is_lost in [false, true] {
         let client = SimulatedZooKeeper::new().connect(TIMEOUT);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let states = session.subscribe();
         if is_lost {
             client.expire();
@@ -315,7 +192,8 @@ fn lock_is_acquired_where_the_read_that_proves_contact_is_denied() {
     zookeeper.create_with_acl(KEEP_ALIVE_PATH, b"", &[Acl::new(Permissions::NONE, "world", "anyone")]);
     let client = zookeeper.connect(TIMEOUT);
     client.grant(Granted::new(TIMEOUT).with_report_delay(TIMEOUT / 8));
-    let (_runtime, session) = open_client_on_manual_runtime(client, TIMEOUT);
+    let runtime = Arc::new(ManualRuntime::default());
+    let session = client.open_session_on(|| Ok(runtime)).unwrap();
     let _guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
     assert!(zookeeper.calls(SimOperation::Exists) > 0, "{:?}", zookeeper.log());
 }
@@ -341,7 +219,7 @@ fn pending_deletion_makes_no_calls_without_contact() {
 fn close_without_contact_does_not_wait_for_the_server() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(Duration::from_secs(30));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     client.disconnect();
     // The session gets no further events, and its client cannot be closed.
     client.subscribe(Arc::new(|_| {}));
@@ -355,7 +233,7 @@ fn close_without_contact_does_not_wait_for_the_server() {
 
 #[test]
 fn random_numbers_are_between_0_and_1_and_differ() {
-    let session = Session::from_client(SimulatedZooKeeper::new().connect(TIMEOUT)).unwrap();
+    let session = SimulatedZooKeeper::new().connect(TIMEOUT).open_session().unwrap();
     let drawn: Vec<f64> = (0..100).map(|_| session.core().random_unit()).collect();
     assert!(drawn.iter().all(|number| (0.0..=1.0).contains(number)), "{drawn:?}");
     assert!(
@@ -367,7 +245,7 @@ fn random_numbers_are_between_0_and_1_and_differ() {
 #[test]
 fn panicking_call_has_an_unknown_outcome() {
     let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let path = ZNodePath::parse("/a").unwrap();
     // `resume_unwind` does not call the panic hook, which would print a message.
     client.before_next(SimOperation::Exists, || std::panic::resume_unwind(Box::new("on purpose")));
@@ -378,9 +256,9 @@ fn panicking_call_has_an_unknown_outcome() {
 /// A client that panics when it is called or is asked to remove a watch.
 struct Panics(Arc<SimulatedClient>);
 
-impl ZooKeeperClient for Panics {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.0.run_on(runtime);
+impl Wrapped for Panics {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.0
     }
 
     fn submit(&self, call: Call, done: Done) {
@@ -393,24 +271,12 @@ impl ZooKeeperClient for Panics {
     fn remove_watches(&self, _path: &str) {
         std::panic::resume_unwind(Box::new("on purpose"));
     }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.0.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
-    }
-
-    fn close(&self) {
-        self.0.close();
-    }
 }
 
 #[test]
 fn line_about_a_panic_of_the_client_says_what_is_unknown() {
     let client = Panics(SimulatedZooKeeper::new().connect(TIMEOUT));
-    let (_runtime, session) = open_client_on_manual_runtime(Arc::new(client), TIMEOUT);
+    let (_runtime, session) = open_wrapped_on_manual_runtime(Arc::new(client));
     let core = session.core();
     let of_call = logged(|| assert!(core.ask(Call::exists("/panics", false)).is_err()));
     assert_eq!(of_call, ["the ZooKeeper client panicked, so the outcome of a call is unknown: on purpose"]);
@@ -429,9 +295,9 @@ struct RefusesAtOnce {
     depths: Mutex<Vec<usize>>,
 }
 
-impl ZooKeeperClient for RefusesAtOnce {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.simulated.run_on(runtime);
+impl Wrapped for RefusesAtOnce {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.simulated
     }
 
     fn submit(&self, call: Call, done: Done) {
@@ -445,22 +311,6 @@ impl ZooKeeperClient for RefusesAtOnce {
         self.depths.lock().push(std::ptr::from_ref(&on_stack).addr());
         done.finish(Err(ZkError::ConnectionLoss));
     }
-
-    fn remove_watches(&self, path: &str) {
-        self.simulated.remove_watches(path);
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.simulated.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.simulated.session_timeout()
-    }
-
-    fn close(&self) {
-        self.simulated.close();
-    }
 }
 
 #[test]
@@ -471,7 +321,7 @@ fn client_that_refuses_many_waiting_calls_uses_little_stack() {
         refuses: AtomicBool::new(false),
         depths: Mutex::default(),
     });
-    let (_runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
+    let (_runtime, session) = open_wrapped_on_manual_runtime(client.clone());
     let core = session.core();
     let answers: Vec<_> = (0..1000).map(|_| core.begin_ask(Call::exists("/held", false), ())).collect();
     client.refuses.store(true, Ordering::Relaxed);
@@ -487,7 +337,7 @@ fn client_that_refuses_many_waiting_calls_uses_little_stack() {
 #[test]
 fn reply_that_is_lost_with_the_session_is_no_connection_loss() {
     let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let core = session.core();
     client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
     let answer = core.begin_ask(Call::exists("/a", false), ());
@@ -500,7 +350,7 @@ fn reply_that_is_lost_with_the_session_is_no_connection_loss() {
 fn close_returns_after_the_server_has_ended_the_session() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(Duration::from_secs(30));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let (returned, has_returned) = bounded(1);
     client.before_next(SimOperation::Close, move || {
         // By then, a close that does not wait would have returned.
@@ -515,52 +365,47 @@ fn close_returns_after_the_server_has_ended_the_session() {
     assert_eq!(next(&left), 0);
 }
 
-/// Lets time pass in small steps. Returns the number of steps in which the owner of `znode` read its znode, and the
-/// number of those in which there was also a keep-alive.
-fn looks(zookeeper: &SimulatedZooKeeper, znode: &str, mut step: impl FnMut()) -> (usize, usize) {
-    let (mut looks, mut beside_keep_alives) = (0, 0);
-    for _ in 0..1000 {
-        zookeeper.clear_log();
-        step();
-        let calls = zookeeper.log();
-        let calls = |path: &str| calls.iter().any(|call| call.path == path);
-        looks += usize::from(calls(znode));
-        beside_keep_alives += usize::from(calls(znode) && calls(KEEP_ALIVE_PATH));
+/// A client whose close takes a while. Meanwhile, the server answers pings.
+struct SlowToClose {
+    simulated: Arc<SimulatedClient>,
+    time: Duration,
+    sink: Mutex<Option<EventSink>>,
+}
+
+impl Wrapped for SlowToClose {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.simulated
     }
-    (looks, beside_keep_alives)
-}
 
-const STEP: Duration = Duration::from_millis(50);
+    fn subscribe(&self, sink: EventSink) -> bool {
+        *self.sink.lock() = Some(Arc::clone(&sink));
+        self.simulated.subscribe(sink)
+    }
 
-fn open_on_quiet_client(zookeeper: &SimulatedZooKeeper) -> (Arc<ManualRuntime>, Session) {
-    let client = zookeeper.connect(TIMEOUT);
-    client.set_min_idle_for_ping(TIMEOUT * 2 / 3);
-    open_client_on_manual_runtime(client, TIMEOUT)
-}
-
-#[test]
-fn routine_looks_accompany_keep_alives_where_the_client_wants_quiet() {
-    let zookeeper = SimulatedZooKeeper::new();
-    let (runtime, session) = open_on_quiet_client(&zookeeper);
-    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
-    // The first read, which sets the watch, comes soon after the acquisition.
-    runtime.advance(Duration::from_secs(1));
-    let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || runtime.advance(STEP));
-    assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);
-    assert_eq!(beside_keep_alives, looks);
+    fn close(&self) {
+        let sink = self.sink.lock().take().unwrap();
+        let ticks = crossbeam_channel::tick(MAX_CLOSE_SILENCE / 10);
+        let end = Instant::now() + self.time;
+        for _ in ticks.iter().take_while(|now| *now < end) {
+            sink(ClientEvent::PingAnswered { sent: Moment::now() });
+        }
+        self.simulated.close();
+    }
 }
 
 #[test]
-fn routine_looks_happen_without_keep_alives_on_a_busy_session() {
-    let zookeeper = SimulatedZooKeeper::new();
-    let (runtime, session) = open_on_quiet_client(&zookeeper);
-    let guard = BlockingWriteLock::new(&session, "/lock").unwrap().lock().unwrap();
-    let core = session.core();
-    runtime.advance(Duration::from_secs(1));
-    let (looks, beside_keep_alives) = looks(&zookeeper, guard.id(), || {
-        core.ask(Call::set_data("/lock", [], None)).unwrap();
-        runtime.advance(STEP);
-    });
-    assert!((1..=4).contains(&looks), "{looks} in {:?}", 1000 * STEP);
-    assert_eq!(beside_keep_alives, 0);
+fn close_waits_while_the_server_answers_but_no_longer_than_its_limit() {
+    let close_that_takes = |time: Duration| {
+        let simulated = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
+        let client = SlowToClose { simulated, time, sink: Mutex::default() };
+        let session = open_wrapped(Arc::new(client)).unwrap();
+        let begun = Instant::now();
+        session.close();
+        begun.elapsed()
+    };
+    let longer_than_a_silence = MAX_CLOSE_SILENCE * 3 / 2;
+    let limited = in_background(move || close_that_takes(2 * MAX_CLOSE_WAIT));
+    assert!(close_that_takes(longer_than_a_silence) >= longer_than_a_silence);
+    let limited = next(&limited);
+    assert!((MAX_CLOSE_WAIT..2 * MAX_CLOSE_WAIT).contains(&limited), "{limited:?}");
 }

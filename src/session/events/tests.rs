@@ -5,10 +5,10 @@ use std::thread;
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
-use crate::client::port::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
+use crate::client::Identity;
 use crate::fake::{SimulatedClient, SimulatedZooKeeper};
 use crate::locks::{CohortLock, CohortOptions, ReadWriteLock};
-use crate::tests::{deadline, eventually, logged, next, replacing_session};
+use crate::tests::{Wrapped, deadline, eventually, logged, next, open_wrapped, replacing_session};
 use crate::{
     BlockingWriteLock, CancelToken, ErrorReason, LockOptions, Session, SessionState, Wait, WriteLock,
 };
@@ -53,7 +53,7 @@ fn seen(event: &SessionEvent) -> Seen {
 /// A session with a hook that records events. The hook has already received `Connected`, which is not in the channel.
 fn session(server: &SimulatedZooKeeper) -> (Arc<SimulatedClient>, Session, Receiver<Seen>) {
     let client = server.connect(LONG);
-    let session = Session::from_client(Arc::<SimulatedClient>::clone(&client)).unwrap();
+    let session = client.open_session().unwrap();
     let events = record(&session);
     (client, session, events)
 }
@@ -173,7 +173,7 @@ fn refused_hook_is_dropped_outside_every_lock() {
 #[test]
 fn hook_that_panics_costs_only_its_events() {
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let (released, releases) = unbounded();
     let hook = move |event: &SessionEvent| match event {
         SessionEvent::Acquired(_) | SessionEvent::Suspended => panic!("on purpose"),
@@ -198,32 +198,16 @@ struct Moving {
 
 const SERVERS: [&str; 4] = ["zk1", "zk2", "zk3", "zk4"];
 
-impl ZooKeeperClient for Moving {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.client.run_on(runtime);
+impl Wrapped for Moving {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.client
     }
 
-    fn submit(&self, call: Call, done: Done) {
-        self.client.submit(call, done);
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.client.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
-    }
-
-    fn server(&self) -> Option<String> {
+    fn identity(&self) -> Identity {
         match SERVERS.get(self.connections.load(Ordering::SeqCst)) {
-            Some(server) => Some((*server).to_owned()),
+            Some(server) => Identity { server: Some((*server).to_owned()), ..Identity::default() },
             None => std::panic::resume_unwind(Box::new("on purpose")),
         }
-    }
-
-    fn close(&self) {
-        self.client.close();
     }
 }
 
@@ -233,7 +217,7 @@ fn each_contact_names_the_server_that_it_was_with() {
     let server = SimulatedZooKeeper::new();
     let (client, connections) = (server.connect(LONG), Arc::new(AtomicUsize::new(0)));
     let moving = Moving { client: Arc::clone(&client), connections: Arc::clone(&connections) };
-    let session = Session::from_client(Arc::new(moving)).unwrap();
+    let session = open_wrapped(Arc::new(moving)).unwrap();
     let ((goes, go), (contact, contacts)) = (unbounded::<()>(), unbounded());
     assert!(session.set_event_hook(move |event: &SessionEvent| {
         let _ = go.recv_timeout(deadline());
@@ -259,7 +243,7 @@ fn each_contact_names_the_server_that_it_was_with() {
 #[test]
 fn hook_that_blocks_delays_no_lock_and_what_it_misses_is_counted() {
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let ((goes, go), (missed, misses)) = (unbounded::<()>(), unbounded());
     let (is_called, calls) = unbounded();
     let hook = move |event: &SessionEvent| match event {
@@ -293,7 +277,7 @@ fn nothing_that_happens_on_a_new_session_is_reported_before_it_is() {
     let server = SimulatedZooKeeper::new();
     let (session, _clients) = replacing_session(&server, LONG);
     let events = record(&session);
-    let other = Session::from_client(server.connect(LONG)).unwrap();
+    let other = server.connect(LONG).open_session().unwrap();
     let core = other.core();
     assert!(session.handle.replace(Arc::clone(&core)));
     // A request of another thread may cause such an event before the replacing thread continues.

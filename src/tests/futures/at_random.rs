@@ -16,7 +16,7 @@ fn one_owner_at_a_time_and_nothing_left_when_futures_are_dropped_at_random() {
         .map(|seed| {
             let (server, owners) = (server.clone(), Arc::clone(&owners));
             in_background(move || {
-                let session = Session::from_client(server.connect(LONG)).unwrap();
+                let session = server.connect(LONG).open_session().unwrap();
                 let lock = BlockingWriteLock::new(&session, DIR).unwrap();
                 let mut random = fastrand::Rng::with_seed(seed);
                 let acquired = (1..=200).filter(|number| match number % 20 {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::SessionState;
 use crate::error::ErrorReason;
-use crate::tests::{await_replacement, replacing_session};
+use crate::tests::{await_replacement, replacing_session, session_by_factory};
 
 #[test]
 fn closing_the_lock_or_the_session_ends_a_wait_and_those_to_come() {
@@ -76,7 +76,7 @@ fn closing_a_session_that_is_being_replaced_ends_a_wait() {
         Some(client) => Ok(client as _),
         None => Err(LockError::no_server("nothing", Duration::ZERO)),
     };
-    let session = Session::from_client_factory(factory).unwrap();
+    let session = session_by_factory(factory).unwrap();
     server.create_sequential(DIR, "x-other-lock-", None);
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let woken = Arc::new(Woken::default());

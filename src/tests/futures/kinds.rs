@@ -12,7 +12,7 @@ use crate::tests::{await_replacement, in_background, replacing_session};
 fn readers_share_and_a_writer_waits() {
     begin();
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let lock = ReadWriteLock::new(&session, DIR).unwrap();
     let (one, other) = (block_on(lock.read_async()).unwrap(), block_on(lock.read_async()).unwrap());
     let woken = Arc::new(Woken::default());
@@ -29,7 +29,7 @@ fn readers_share_and_a_writer_waits() {
 fn permit_that_is_awaited_in_either_queue_leaves_nothing_when_it_is_dropped() {
     begin();
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let semaphore = Semaphore::new(&session, "/jobs", 2).unwrap();
     let held = [(); 2].map(|()| block_on(semaphore.acquire_async()).unwrap());
     let woken = Arc::new(Woken::default());
@@ -77,7 +77,7 @@ fn wait_for_a_permit_begins_again_on_the_session_that_replaces_a_lost_one() {
 fn end_of_a_candidate_wakes_on_a_callback_thread() {
     begin();
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(LONG)).unwrap();
+    let session = server.connect(LONG).open_session().unwrap();
     let candidate = Candidate::keep_leading(BlockingWriteLock::new(&session, DIR).unwrap()).unwrap();
     assert!(candidate.wait_until_leader(deadline()).is_some());
     let woken = Arc::new(Woken::default());

@@ -198,7 +198,7 @@ fn lock_that_is_lost_before_a_try_lock_returns_is_an_error() {
         server.create(DIR, b"");
         let inner = server.connect(LONG);
         let client = SteppedClient::new(inner.clone());
-        let (runtime, session) = open_client_on_manual_runtime(client.clone(), LONG);
+        let (runtime, session) = open_client_on_manual_runtime(client.clone());
         client.step_by_step();
         let of_wait = Arc::clone(&client);
         runtime.while_waiting(move || {
@@ -229,7 +229,7 @@ fn future_whose_lock_is_lost_with_its_session_joins_the_queue_again() {
     server.delete(&ahead);
     eventually("the future has the lock", || woken.times() == 1);
     await_replacement(&session, || next(&clients).expire());
-    let other = Session::from_client(server.connect(LONG)).unwrap();
+    let other = server.connect(LONG).open_session().unwrap();
     let theirs = BlockingWriteLock::new(&other, DIR).unwrap().lock().unwrap();
     assert!(poll(&mut future, &woken).is_pending(), "another client owns the lock");
     eventually("the future waits again", || server.children(DIR).len() == 2);
@@ -246,7 +246,7 @@ fn future_that_nobody_polls_keeps_nobody_from_a_free_permit() {
     let server = SimulatedZooKeeper::new();
     ["/semaphore/locks", "/semaphore/leases"].iter().for_each(|dir| server.create(dir, b""));
     let client = SteppedClient::new(server.connect(LONG));
-    let (_runtime, session) = open_client_on_manual_runtime(client.clone(), LONG);
+    let (_runtime, session) = open_client_on_manual_runtime(client.clone());
     let semaphore = Semaphore::new(&session, "/semaphore", 10).unwrap();
     client.step_by_step();
     let woken = Arc::new(Woken::default());
@@ -270,7 +270,7 @@ fn future_of_a_permit_that_is_dropped_after_any_number_of_steps_leaves_nothing()
         let server = SimulatedZooKeeper::new();
         ["/semaphore/locks", "/semaphore/leases"].iter().for_each(|dir| server.create(dir, b""));
         let client = SteppedClient::new(server.connect(LONG));
-        let (_runtime, session) = open_client_on_manual_runtime(client.clone(), LONG);
+        let (_runtime, session) = open_client_on_manual_runtime(client.clone());
         let semaphore = Semaphore::new(&session, "/semaphore", 1).unwrap();
         client.step_by_step();
         let woken = Arc::new(Woken::default());
@@ -299,7 +299,7 @@ fn blocking_call_leaves_its_thread_an_unpark_token() {
     begin();
     let server = SimulatedZooKeeper::new();
     let client = server.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let guard = BlockingWriteLock::new(&session, DIR).unwrap().lock().unwrap();
     client.delay(Duration::from_millis(50));
     // As the waker of another future does that an executor polls on this thread.

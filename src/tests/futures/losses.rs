@@ -47,7 +47,7 @@ fn end_of_the_lease_wakes_on_a_callback_thread() {
     begin();
     let server = SimulatedZooKeeper::new();
     let client = server.connect(Duration::from_secs(3));
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let guard = lock.lock().unwrap();
     let woken = Arc::new(Woken::default());

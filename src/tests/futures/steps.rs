@@ -16,7 +16,7 @@ impl Stepped {
         let server = SimulatedZooKeeper::new();
         server.create(DIR, b"");
         let client = SteppedClient::new(server.connect(LONG));
-        let (_runtime, session) = open_client_on_manual_runtime(client.clone(), LONG);
+        let (_runtime, session) = open_client_on_manual_runtime(client.clone());
         let lock = BlockingWriteLock::new(&session, DIR).unwrap();
         client.step_by_step();
         Stepped { server, client, session, lock }

@@ -17,7 +17,7 @@ use super::locks::{Action, act};
 use super::scheduler::DIRS;
 use super::seen::saw;
 use super::world::World;
-use crate::client::{Call, Done, EventSink, SessionRuntime, ZooKeeperClient};
+use crate::client::{Call, Done, EventSink, Granted, Identity, ZooKeeperClient};
 use crate::events::SessionEvent;
 
 /// A place where the library runs code of the application or drops one of its values, with the name of the
@@ -300,16 +300,8 @@ pub(super) struct ClientWithDrop {
 }
 
 impl ZooKeeperClient for ClientWithDrop {
-    fn run_on(&self, runtime: &SessionRuntime) {
-        self.client.run_on(runtime);
-    }
-
     fn submit(&self, call: Call, done: Done) {
         self.client.submit(call, done);
-    }
-
-    fn is_ordered(&self) -> bool {
-        self.client.is_ordered()
     }
 
     fn remove_watches(&self, path: &str) {
@@ -320,40 +312,12 @@ impl ZooKeeperClient for ClientWithDrop {
         self.client.subscribe(sink)
     }
 
-    fn session_id(&self) -> Option<i64> {
-        self.client.session_id()
+    fn identity(&self) -> Identity {
+        self.client.identity()
     }
 
-    fn server(&self) -> Option<String> {
-        self.client.server()
-    }
-
-    fn chroot(&self) -> Option<String> {
-        self.client.chroot()
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.client.session_timeout()
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.client.report_delay()
-    }
-
-    fn reports_pings(&self) -> bool {
-        self.client.reports_pings()
-    }
-
-    fn min_idle_for_ping(&self) -> Duration {
-        self.client.min_idle_for_ping()
-    }
-
-    fn owns_session(&self) -> bool {
-        self.client.owns_session()
-    }
-
-    fn jute_max_buffer(&self) -> usize {
-        self.client.jute_max_buffer()
+    fn granted(&self) -> Granted {
+        self.client.granted()
     }
 
     fn close(&self) {

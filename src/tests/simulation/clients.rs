@@ -20,7 +20,7 @@ use super::world::{ClientState, World};
 use crate::client::ZooKeeperClient;
 use crate::session::{Core, Factory, FirstContact};
 use crate::time::{Moment, Runtime};
-use crate::{LockError, Session};
+use crate::{CancelToken, LockError, Session};
 
 /// A client without a session yet.
 struct NewClient {
@@ -96,7 +96,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
     };
     let value = Value::new(world, FACTORY_DROP);
     let world = Arc::clone(world);
-    let client = move || {
+    let client = move |_: &Arc<dyn Runtime>, _: &CancelToken| {
         let _ = &value;
         // Proof: the runtime is made before the client.
         let new = newest.lock().take().expect("the runtime comes first");

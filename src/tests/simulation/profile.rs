@@ -200,7 +200,7 @@ impl Profile {
             let ends = [SequenceEnd::Wraps, SequenceEnd::Sticks, SequenceEnd::Mixes, SequenceEnd::Mixes];
             profile.sequence_end = random.of(&ends);
         }
-        profile.unreadable = !profile.shares && random.one_in(4);
+        profile.unreadable = false;
         profile.blocks = profile.shares || profile.raises || faults.stalls || random.one_in(2);
         profile.replaces = profile.blocks && random.one_in(2);
         profile.cohorts = profile.blocks && !random.one_in(3);

@@ -115,7 +115,7 @@ mod tests {
     use zookeeper_recipes_lock::fake::SimulatedZooKeeper;
 
     fn session_on(zookeeper: &SimulatedZooKeeper) -> Session {
-        Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap()
+        zookeeper.connect(Duration::from_secs(30)).open_session().unwrap()
     }
 
     #[test]

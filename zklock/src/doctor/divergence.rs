@@ -217,7 +217,7 @@ mod tests {
         /// Lists the queue on each server, then does this, and then judges.
         fn judged_after(&self, change: impl FnOnce()) -> Findings {
             let views = (1..).zip(&self.clients).map(|(number, client)| {
-                let session = Session::from_client(client.clone()).unwrap();
+                let session = client.open_session().unwrap();
                 View::read(format!("zk{number}"), session, DIR).unwrap()
             });
             let views: Vec<View> = views.collect();
@@ -247,8 +247,7 @@ mod tests {
         let fixture = Fixture::new();
         let gone = fixture.request();
         fixture.clients[1].keep_showing(&gone);
-        let [sound, diverged] =
-            [0, 1].map(|index| Session::from_client(fixture.clients[index].clone()).unwrap());
+        let [sound, diverged] = [0, 1].map(|index| fixture.clients[index].open_session().unwrap());
         let warnings = |session: &Session| {
             let queue = LockDirectory::new(session, DIR).unwrap().contenders().unwrap();
             let mut findings = Findings::default();

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use zookeeper_recipes_lock::client::port::Moment;
+use zookeeper_recipes_lock::client::Moment;
 use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError};
 use zookeeper_recipes_lock::data::RecoverableZooKeeper;
 use zookeeper_recipes_lock::queue::{LockDirectory, LockInfo};
@@ -380,7 +380,7 @@ mod tests {
         for (clock, differs) in [(clock, false), (clock + away, true), (clock - away, true)] {
             let zookeeper = SimulatedZooKeeper::new();
             zookeeper.advance_clock(clock);
-            let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
+            let session = zookeeper.connect(Duration::from_secs(30)).open_session().unwrap();
             let mut findings = Findings::default();
             let Cli { connection, .. } = Cli::try_parse_from(["zklock", "doctor"]).unwrap();
             findings.check_znode(&session, &connection, &[]);
@@ -399,7 +399,7 @@ mod tests {
     fn clock_that_could_not_be_checked_is_a_warning() {
         for refusal in [ZkError::QuotaExceeded, ZkError::NoAuth] {
             let client = SimulatedZooKeeper::new().connect(Duration::from_secs(30));
-            let session = Session::from_client(client.clone()).unwrap();
+            let session = client.open_session().unwrap();
             (0..10).for_each(|_| client.fail_next(SimOperation::Create, Effect::Before, refusal));
             let mut findings = Findings::default();
             let Cli { connection, .. } = Cli::try_parse_from(["zklock", "doctor"]).unwrap();

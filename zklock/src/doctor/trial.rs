@@ -119,7 +119,7 @@ mod tests {
     use zookeeper_recipes_lock::fake::{Effect, SimOperation, SimulatedZooKeeper};
 
     fn tried(zookeeper: &SimulatedZooKeeper, dir: &str) -> Findings {
-        let session = Session::from_client(zookeeper.connect(Duration::from_secs(30))).unwrap();
+        let session = zookeeper.connect(Duration::from_secs(30)).open_session().unwrap();
         let mut findings = Findings::default();
         findings.try_lock(&session, &RecoverableZooKeeper::new(&session, super::super::retry()), dir);
         session.close();
@@ -165,7 +165,7 @@ mod tests {
     fn what_could_not_be_tried_is_said() {
         let zookeeper = SimulatedZooKeeper::new();
         let client = zookeeper.connect(Duration::from_secs(30));
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         for _ in 0..10 {
             client.fail_next(SimOperation::Exists, Effect::Before, ZkError::ConnectionLoss);
         }
@@ -182,7 +182,7 @@ mod tests {
     fn directory_that_comes_and_goes_is_no_warning() {
         let zookeeper = SimulatedZooKeeper::new();
         let client = zookeeper.connect(Duration::from_secs(30));
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         for error in [ZkError::NoNode, ZkError::NodeExists] {
             client.fail_next(SimOperation::Transact, Effect::Before, error);
         }

@@ -45,7 +45,7 @@ impl Run {
 
     fn begin(granted: Granted, longest: Duration, is_busy: bool, random: u64) -> Run {
         let (timeout, now) = (granted.session_timeout, second(0));
-        let mut lease = Lease::unproven(granted, now).proven_for_owners_only();
+        let mut lease = Lease::unproven(granted, now);
         lease.on_connected(granted, Some(now), now);
         let mut run = Run {
             lease,
@@ -88,7 +88,7 @@ impl Run {
                 _ = self.lease.on_write_answered(sending, self.now)
             }
         }
-        let is_enough = !self.lease.is_second_write_due(Duration::ZERO, self.now);
+        let is_enough = !self.lease.is_second_write_due(self.now);
         match kind {
             Kind::FirstWrite if is_enough => self.keep_alive_under_way = false,
             Kind::FirstRead | Kind::FirstWrite => self.send(Kind::LastWrite),
@@ -102,9 +102,9 @@ impl Run {
         let never = Moment::from_nanos(u64::MAX);
         let keep_alive = match self.keep_alive_under_way {
             true => never,
-            false => self.lease.keep_alive_due(Duration::ZERO),
+            false => self.lease.keep_alive_due(),
         };
-        let touch = self.lease.touch_due(Duration::ZERO);
+        let touch = self.lease.touch_due();
         let request = self.next_request.unwrap_or(never);
         let answer = self.under_way.front().map_or(never, |(answer, ..)| *answer);
         let next = keep_alive.min(touch).min(self.next_ping).min(request).min(answer);
@@ -113,7 +113,7 @@ impl Run {
             let (_, sending, kind) = self.under_way.pop_front().unwrap();
             self.answer(sending, kind);
         } else if next == touch {
-            assert!(self.lease.begin_touch(Duration::ZERO, self.now));
+            assert!(self.lease.begin_touch(self.now));
             self.send(Kind::Read);
             self.send(Kind::Read);
         } else if next == keep_alive {
@@ -385,7 +385,7 @@ fn an_owner_keeps_its_lock_when_a_reconnect_brings_a_much_longer_timeout() {
         run.under_way.clear();
         run.keep_alive_under_way = false;
         let (lost_at, longer) = (run.now, 16 * run.timeout);
-        run.lease.on_disconnected(lost_at);
+        run.lease.on_disconnected();
         run.now = run.now.after(run.timeout / 10);
         run.lease.on_connected(Granted::new(longer).with_tick(TICK), Some(lost_at), run.now);
         while !run.lease.covers(run.now) {

@@ -1,11 +1,11 @@
-//! Tests of the lease of a session whose client reports its pings.
+//! Tests of what pings prove, and of what is due while a lock is held.
 
 use super::*;
 
-/// Returns a lease on a connection that was made some time ago. The lease lapses while no lock is held.
+/// Returns a lease on a connection that was made some time ago.
 fn of_pings(report: Duration) -> Lease {
     let granted = granted(TIMEOUT, report);
-    let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
+    let mut lease = Lease::unproven(granted, second(0));
     lease.on_connected(granted, None, second(0));
     lease
 }
@@ -45,7 +45,7 @@ fn a_single_ping_is_no_pair() {
 #[test]
 fn pings_alone_prove_nothing() {
     let granted = granted(TIMEOUT, REPORT);
-    let mut lease = Lease::unproven(granted, second(0)).proven_for_owners_only();
+    let mut lease = Lease::unproven(granted, second(0));
     lease.on_connected(granted, Some(second(0)), second(0));
     for at in 1..30 {
         lease.ping(at);
@@ -58,14 +58,14 @@ fn pings_alone_prove_nothing() {
 
 #[test]
 fn pings_outside_of_a_connection_are_ignored() {
-    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0)).proven_for_owners_only();
+    let mut lease = Lease::unproven(granted(TIMEOUT, REPORT), second(0));
     lease.ping(1);
     lease.ping(2);
     lease.on_connected(granted(TIMEOUT, REPORT), None, second(3));
     lease.write(second(6), second(6));
     assert!(!lease.covers(second(6)));
     lease.ping(7);
-    lease.on_disconnected(second(8));
+    lease.on_disconnected();
     lease.ping(8);
     lease.ping(9);
     assert!(lease.unconfirmed.is_empty() && lease.last.is_none());
@@ -123,33 +123,31 @@ fn a_report_delay_that_proves_longer_counts_for_a_write_that_is_under_way() {
 
 #[test]
 fn no_keep_alive_is_due_while_no_lock_is_held() {
-    for quiet in [Duration::ZERO, QUIET] {
-        let mut lease = of_pings(REPORT);
-        assert!(lease.is_keep_alive_due(quiet, second(0)), "nothing is proven on the connection");
-        lease.read_and_write(second(0), second(0));
-        for at in 1..100 {
-            lease.ping(at);
-            assert!(!lease.is_keep_alive_due(quiet, second(at)));
-        }
-        lease.write(second(100), second(100));
-        let first = lease.take(second(100)).unwrap();
-        let other = ParticipantId(100);
-        assert!(lease.share(first, other, second(100)));
-        lease.release(first);
-        assert!(lease.keep_alive_due(quiet) < lease.end().before(REPORT));
-        lease.release(other);
-        assert!(!lease.is_keep_alive_due(quiet, second(200)));
-        lease.on_disconnected(second(201));
-        lease.on_connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
-        assert!(!lease.is_keep_alive_due(quiet, second(202)), "there is nothing to prove");
-        assert_eq!(lease.contact_holds_until(), second(202 + 31));
-        lease.write(second(203), second(203));
-        let _owner = lease.take(second(203)).unwrap();
-        lease.on_disconnected(second(204));
-        lease.on_connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
-        assert!(lease.is_keep_alive_due(quiet, second(205)), "nothing is proven on the connection");
-        assert!(lease.contact_holds_until() < second(205));
+    let mut lease = of_pings(REPORT);
+    assert!(lease.keep_alive_due() <= second(0), "nothing is proven on the connection");
+    lease.read_and_write(second(0), second(0));
+    for at in 1..100 {
+        lease.ping(at);
+        assert!(lease.keep_alive_due() > second(at));
     }
+    lease.write(second(100), second(100));
+    let first = lease.take(second(100)).unwrap();
+    let other = ParticipantId(100);
+    assert!(lease.share(first, other, second(100)));
+    lease.release(first);
+    assert!(lease.keep_alive_due() < lease.end().before(REPORT));
+    lease.release(other);
+    assert!(lease.keep_alive_due() > second(200));
+    lease.on_disconnected();
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(201)), second(202));
+    assert!(lease.keep_alive_due() > second(202), "there is nothing to prove");
+    assert_eq!(lease.contact_holds_until(), second(202 + 31));
+    lease.write(second(203), second(203));
+    let _owner = lease.take(second(203)).unwrap();
+    lease.on_disconnected();
+    lease.on_connected(granted(TIMEOUT, REPORT), Some(second(204)), second(205));
+    assert!(lease.keep_alive_due() <= second(205), "nothing is proven on the connection");
+    assert!(lease.contact_holds_until() < second(205));
 }
 
 #[test]
@@ -188,7 +186,7 @@ fn a_lock_that_is_taken_under_an_epoch_that_was_closed_is_refused() {
     let mut lease = opened();
     let connection = lease.connection();
     assert!(lease.covers(second(2)));
-    lease.on_disconnected(second(2));
+    lease.on_disconnected();
     assert_eq!(lease.admit(ParticipantId(1), connection, second(2)), Admission::Outdated);
 }
 
@@ -206,7 +204,7 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
     lease.ping(40);
     lease.ping(41);
     assert!(lease.needs_proof(second(43)), "the lease has lapsed");
-    lease.on_disconnected(second(44));
+    lease.on_disconnected();
     assert!(!lease.needs_proof(second(44)));
     lease.on_connected(granted(TIMEOUT, REPORT), Some(second(44)), second(45));
     assert!(lease.needs_proof(second(45)), "a write proves that the session was resumed");
@@ -218,11 +216,11 @@ fn a_proof_is_needed_when_a_write_would_admit_owners() {
 fn a_shorter_timeout_counts_from_the_disconnect_even_if_its_connection_never_serves() {
     let mut lease = opened();
     let old = lease.take(second(0)).unwrap();
-    lease.on_disconnected(second(10));
+    lease.on_disconnected();
     let end = second(10).after(Duration::from_millis(7750));
     assert_eq!(lease.on_taken_up(Duration::from_secs(8), second(10)), Some(end));
     assert_eq!(lease.held_until(old), end);
-    assert_eq!(lease.given_up_at(), second(10 + 8), "no server has served the session since the disconnect");
+    assert_eq!(lease.given_up_at(), second(8), "no server has served the session since second 0");
     // The next server grants a longer timeout again.
     assert_eq!(lease.on_taken_up(TIMEOUT, second(10)), None);
     assert_eq!(lease.on_connected(granted(TIMEOUT, REPORT), Some(second(10)), second(12)), None);
@@ -236,20 +234,19 @@ fn an_owner_touches_a_server_from_half_a_period_on() {
     let mut lease = of_pings(REPORT);
     [1, 6, 11].into_iter().for_each(|at| lease.ping(at));
     lease.write(second(13), second(13));
-    assert!(!lease.begin_touch(Duration::ZERO, second(20)), "no lock is held");
+    assert!(!lease.begin_touch(second(20)), "no lock is held");
     let owner = lease.take(second(14)).unwrap();
     let first = second(14).after(lease.period() / 2);
-    assert!(lease.touch_due(QUIET) > second(1000), "the connection needs to be idle");
-    assert_eq!(lease.touch_due(Duration::ZERO), first);
-    assert!(lease.begin_touch(Duration::ZERO, first) && !lease.begin_touch(Duration::ZERO, first));
-    assert_eq!(lease.touch_due(Duration::ZERO), first.after(lease.period()));
-    lease.on_disconnected(first);
+    assert_eq!(lease.touch_due(), first);
+    assert!(lease.begin_touch(first) && !lease.begin_touch(first));
+    assert_eq!(lease.touch_due(), first.after(lease.period()));
+    lease.on_disconnected();
     lease.on_connected(granted(TIMEOUT, REPORT), Some(first), first);
-    assert!(!lease.begin_touch(Duration::ZERO, first), "a write comes first");
+    assert!(!lease.begin_touch(first), "a write comes first");
     lease.write(first, first);
-    assert!(lease.begin_touch(Duration::ZERO, first), "the last touch was on another connection");
+    assert!(lease.begin_touch(first), "the last touch was on another connection");
     lease.release(owner);
-    assert!(!lease.begin_touch(Duration::ZERO, second(1000)));
+    assert!(!lease.begin_touch(second(1000)));
 }
 
 #[test]
@@ -276,7 +273,7 @@ fn a_lock_taken_shortly_before_the_end_of_its_lease_has_a_keep_alive_due_at_once
     let now = second(30).after(Duration::from_millis(500));
     let ownership = lease.take(now);
     assert!(ownership.is_some(), "a write sent now extends the lease in time, but not by much: {lease:?}");
-    assert!(lease.keep_alive_due(Duration::ZERO) <= now);
+    assert!(lease.keep_alive_due() <= now);
 }
 
 #[test]

@@ -39,8 +39,6 @@ fn case<const N: usize>(name: &'static str, requests: [(usize, Access); N], faul
         may_lag: false,
         sets_watches_again: false,
         may_be_late: false,
-        is_kept_proven: false,
-        is_borrowed: false,
         window: 512,
         refusal: ZkError::Throttled,
         max_hold: None,
@@ -125,10 +123,6 @@ pub(super) fn large_cases() -> Vec<Case> {
             may_be_late: true,
             ..case("one permit for two, late writes", [(0, permit(1)), (1, permit(1))], cut)
         },
-        Case {
-            is_kept_proven: true,
-            ..case("two, kept proven, a cut and a deletion", two, Faults { deletions: 1, ..cut })
-        },
         Case { has_dir: false, ..case("two, no directory", two, cut) },
         case("two, throttled", two, Faults { withdrawals: 1, refusals: 2, ..NONE }),
         case("two, a cut, throttled", two, Faults { refusals: 1, ..cut }),
@@ -141,12 +135,6 @@ pub(super) fn large_cases() -> Vec<Case> {
             )
         },
         Case { refusal: ZkError::NoAuth, ..case("two, a cut, denied", two, Faults { refusals: 1, ..cut }) },
-        Case { is_borrowed: true, ..case("two, borrowed, an end and a cut", two, Faults { ends: 1, ..cut }) },
-        Case {
-            is_borrowed: true,
-            refusal: ZkError::NoAuth,
-            ..case("two, borrowed, an end, denied", two, Faults { ends: 2, refusals: 1, ..NONE })
-        },
         Case {
             window: 1,
             ..case("two, a window of one, a cut and a deletion", two, Faults { deletions: 1, ..cut })
@@ -154,7 +142,6 @@ pub(super) fn large_cases() -> Vec<Case> {
         Case { window: 1, ..case("two of a session, a window of one, a cut", [(0, EXCLUSIVE); 2], cut) },
         Case {
             window: 1,
-            is_borrowed: true,
             ..case(
                 "two of a session, a window of one, an end",
                 [(0, EXCLUSIVE); 2],

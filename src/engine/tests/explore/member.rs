@@ -99,9 +99,6 @@ impl Member {
     /// Returns a session in contact, with these requests.
     pub(super) fn new(tag: SessionTag, requests: impl Iterator<Item = usize>, case: &Case) -> Member {
         let settings = Settings {
-            is_ordered: true,
-            owns_session: !case.is_borrowed,
-            min_idle_for_ping: Duration::ZERO,
             chroot: None,
             routine_pause: SESSION_TIMEOUT * 100,
             window: case.window,
@@ -110,9 +107,7 @@ impl Member {
             tag,
             seed: 1,
         };
-        let lease = Lease::unproven(granted(), BEGIN);
-        let lease = if case.is_kept_proven { lease } else { lease.proven_for_owners_only() };
-        let mut engine = Engine::new(BEGIN, settings, lease);
+        let mut engine = Engine::new(BEGIN, settings, Lease::unproven(granted(), BEGIN));
         let seats = requests.map(|request| Seat {
             request,
             id: engine.new_id(),

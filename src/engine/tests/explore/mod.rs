@@ -16,7 +16,7 @@
 //!   contact wait for the next connection.
 //! - The clock stands still while something is under way, except that as many alarms may ring as the case
 //!   permits. It stops for good before the first keep-alive and the first routine look.
-//! - A refused call has no effect. A borrowed session lives on at the ensemble when it is closed.
+//! - A refused call has no effect.
 //! - There are no persistent znodes, no numbers near the end of the counter, no downgrades and no observers.
 
 // The test prints what it has explored.

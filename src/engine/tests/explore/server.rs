@@ -1,7 +1,7 @@
 //! [`Server`]: a small model of a ZooKeeper ensemble, as plain data.
 //!
 //! It has one directory, with ephemeral sequential znodes. A session's calls take effect in order, and each
-//! event comes at the same place among the replies as its change among the calls. The tests of `conformance/`
+//! event comes at the same place among the replies as its change among the calls. The tests of `tests/support/contract/`
 //! and `tests/` check that real servers do the same.
 //!
 //! A session's server may lag behind the leader by one write of other sessions. It shows what it has applied, and
@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Call, CreateMode, Enqueued, Reply, Stat};
 use crate::engine::CallId;
 use crate::error::{ZkError, ZkResult};

@@ -45,11 +45,6 @@ pub(super) struct Case {
     /// Whether a server may handle a write after the connection was lost, at any time within
     /// [`HELD_BACK`](super::member::HELD_BACK).
     pub(super) may_be_late: bool,
-    /// Whether sessions keep their lease proven even while they own nothing, as they do if the client reports
-    /// no pings.
-    pub(super) is_kept_proven: bool,
-    /// Whether sessions live on at the ensemble when they are closed, because their clients are borrowed.
-    pub(super) is_borrowed: bool,
     /// The number of calls in the window of a session.
     pub(super) window: usize,
     /// The error with which servers refuse calls.
@@ -261,8 +256,7 @@ impl Exploration {
                     actions.push(Action::Reconnect { session, is_behind: true });
                 }
             }
-            let is_left_to_expire = member.contact == Contact::Closed && !self.case.is_borrowed;
-            if is_left_to_expire && state.server.links[session].is_alive {
+            if member.contact == Contact::Closed && state.server.links[session].is_alive {
                 actions.push(Action::Expire(session));
             }
             if member.is_overdue() {

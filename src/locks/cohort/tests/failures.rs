@@ -7,8 +7,8 @@ use crate::client::{Acl, Permissions};
 use crate::engine::SessionEnd;
 use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::CohortLock;
-use crate::tests::{deadline, eventually, in_background, next, replacing_session};
-use crate::{ErrorReason, LockError, LossReason, Session, SessionState};
+use crate::tests::{deadline, eventually, in_background, next, replacing_session, session_by_factory};
+use crate::{ErrorReason, LockError, LossReason, SessionState};
 
 #[test]
 fn lock_is_not_handed_over_after_the_end_of_its_lease() {
@@ -97,7 +97,7 @@ fn end_of_the_session_is_returned_to_all_who_wait() {
         server.create(DIR, b"");
         server.create_sequential(DIR, "x-other-lock-", Some(7));
         let client = server.connect(TIMEOUT);
-        let session = Session::from_client(client.clone()).unwrap();
+        let session = client.open_session().unwrap();
         let lock = CohortLock::new(&session, DIR).unwrap();
         let threads = [(); 3].map(|()| {
             let lock = lock.clone();
@@ -162,7 +162,7 @@ fn closing_a_replaced_session_ends_the_waiting_for_it() {
     let server = SimulatedZooKeeper::new();
     let (made, clients) = crossbeam_channel::unbounded();
     let of_factory = server.clone();
-    let session = Session::from_client_factory(move || {
+    let session = session_by_factory(move || {
         if made.is_empty() && made.send(of_factory.connect(TIMEOUT)).is_ok() {
             return Ok(of_factory.connect(TIMEOUT));
         }

@@ -8,12 +8,12 @@ use crate::fake::{SimOperation, SimulatedZooKeeper};
 use crate::locks::CohortLock;
 use crate::locks::locking::Released;
 use crate::tests::{deadline, eventually, in_background, next};
-use crate::{CancelToken, ErrorReason, Session, Wait};
+use crate::{CancelToken, ErrorReason, Wait};
 
 #[test]
 fn threads_get_the_lock_in_the_order_in_which_they_came() {
     let server = SimulatedZooKeeper::new();
-    let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
+    let session = server.connect(TIMEOUT).open_session().unwrap();
     let lock = CohortLock::new(&session, DIR).unwrap();
     let first = lock.lock().unwrap();
     let (sender, order) = crossbeam_channel::unbounded();
@@ -244,7 +244,7 @@ fn closing_ends_the_waiting_of_all_threads() {
     let server = SimulatedZooKeeper::new();
     server.create(DIR, b"");
     server.create_sequential(DIR, "x-other-lock-", Some(7));
-    let session = Session::from_client(server.connect(TIMEOUT)).unwrap();
+    let session = server.connect(TIMEOUT).open_session().unwrap();
     let lock = CohortLock::new(&session, DIR).unwrap();
     let threads = [(); 3].map(|()| {
         let lock = lock.clone();

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{DIR, Fixture, KEEP, keeping};
-use crate::Session;
 use crate::client::{Acl, Permissions};
 use crate::engine::SessionEnd;
 use crate::error::ZkError;
@@ -220,7 +219,7 @@ fn kept_lock_whose_lease_has_ended_is_not_acquired() {
 fn revocation_of_a_kept_lock_releases_it() {
     let fixture = Fixture::kept();
     fixture.runtime.advance(KEEP / 4);
-    let other = Session::from_client(fixture.server.connect(super::TIMEOUT)).unwrap();
+    let other = fixture.server.connect(super::TIMEOUT).open_session().unwrap();
     let path = format!("{DIR}/{}", fixture.requests()[0]);
     let revoked = Revoker::new(&other).force_revocation_after(&path, KEEP);
     assert_eq!(revoked.unwrap(), Revocation::Complied);

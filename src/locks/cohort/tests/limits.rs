@@ -88,7 +88,7 @@ fn idle_lock_is_kept_no_longer_than_half_of_the_time() {
 fn thread_that_tries_gets_a_kept_lock_whose_time_is_over_by_another_request() {
     let server = SimulatedZooKeeper::new();
     let client = SteppedClient::new(server.connect(TIMEOUT));
-    let (runtime, session) = open_client_on_manual_runtime(client.clone(), TIMEOUT);
+    let (runtime, session) = open_client_on_manual_runtime(client.clone());
     let options = LockOptions::new().max_hold(LIMIT);
     let lock = CohortLock::with_options(&session, DIR, options, keeping().keep_for(2 * LIMIT)).unwrap();
     let id = lock.lock().unwrap().id().to_owned();

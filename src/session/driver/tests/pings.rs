@@ -1,44 +1,26 @@
-//! Tests of a session whose client reports its pings.
+//! Tests of a session's writes and states between its pings.
 
 use super::*;
 use crate::WriteLock;
-use crate::client::ClientEvent;
-use crate::time::Moment;
 
-/// A client that reports pings on command.
+/// A client that makes each call on the thread that submits it, and reports pings on command.
 struct PingingClient {
     simulated: Arc<SimulatedClient>,
-    /// Whether closing the client ends the session.
-    owns_session: bool,
     sink: Mutex<Option<EventSink>>,
 }
 
-impl BlockingClient for PingingClient {
-    delegate_calls!(simulated);
+impl Wrapped for PingingClient {
+    fn simulated(&self) -> &Arc<SimulatedClient> {
+        &self.simulated
+    }
+
+    fn submit(&self, call: Call, done: Done) {
+        done.finish(self.simulated.call(&call));
+    }
 
     fn subscribe(&self, sink: EventSink) -> bool {
         *self.sink.lock() = Some(Arc::clone(&sink));
         self.simulated.subscribe(sink)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.simulated.session_timeout()
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.simulated.report_delay()
-    }
-
-    fn reports_pings(&self) -> bool {
-        true
-    }
-
-    fn owns_session(&self) -> bool {
-        self.owns_session
-    }
-
-    fn close(&self) {
-        self.simulated.close();
     }
 }
 
@@ -51,22 +33,13 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        Fixture::with(true)
-    }
-
-    /// A client whose session belongs to the application.
-    fn borrowing() -> Fixture {
-        Fixture::with(false)
-    }
-
-    fn with(owns_session: bool) -> Fixture {
         let zookeeper = SimulatedZooKeeper::new();
         let simulated = zookeeper.connect(TIMEOUT);
         simulated.grant(Granted::new(TIMEOUT).with_tick(TIMEOUT / 4));
         let runtime = Arc::new(ManualRuntime::default());
-        let client = Arc::new(PingingClient { simulated, owns_session, sink: Mutex::default() });
+        let client = Arc::new(PingingClient { simulated, sink: Mutex::default() });
         let contact = FirstContact::by(runtime.now(), TIMEOUT, "the simulation");
-        let session = Session::open(Ok(port(client.clone())), runtime.clone(), Some(runtime.now()), contact);
+        let session = Session::open(Ok(client.clone()), runtime.clone(), Some(runtime.now()), contact);
         Fixture { zookeeper, client, runtime, session: session.unwrap() }
     }
 
@@ -262,25 +235,4 @@ fn waiters_do_not_look_when_the_lease_of_their_session_lapses() {
     // Only routine reads, at most one in fifteen seconds.
     assert!(log.len() <= 2, "{log:?}");
     assert!(!fixture.session.core().admits_owners());
-}
-
-#[test]
-fn close_waits_while_the_server_answers_but_no_longer_than_its_limit() {
-    for (unpinned_at, expected) in [(Some(Duration::from_millis(1_500)), 1_500), (None, 5_000)] {
-        let fixture = Fixture::borrowing();
-        let core = fixture.session.core();
-        let id = core.new_id();
-        core.pin(id);
-        let begun = fixture.runtime.now();
-        for tenths in 1..60 {
-            let sink = fixture.client.sink.lock().clone().unwrap();
-            let at = begun.after(tenths * Duration::from_millis(100));
-            fixture.runtime.at(at, Box::new(move || sink(ClientEvent::PingAnswered { sent: at })));
-        }
-        if let Some(after) = unpinned_at {
-            fixture.runtime.at(begun.after(after), Box::new(move || core.unpin(id)));
-        }
-        fixture.session.close();
-        assert_eq!(fixture.runtime.now().since(begun).as_millis(), expected);
-    }
 }

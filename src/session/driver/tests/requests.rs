@@ -80,7 +80,7 @@ fn owner_is_shown_in_an_outage_until_its_lease_ends_and_a_waiter_longer() {
 fn request_that_waits_for_the_connection_is_shown() {
     let zookeeper = SimulatedZooKeeper::new();
     let client = zookeeper.connect(LONG);
-    let session = Session::from_client(client.clone()).unwrap();
+    let session = client.open_session().unwrap();
     client.disconnect();
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();
     let locked = in_background(move || lock.lock().map(|guard| guard.id().to_owned()));
@@ -95,7 +95,7 @@ fn request_that_waits_for_the_connection_is_shown() {
 #[test]
 fn replaced_session_shows_the_new_requests_only() {
     let zookeeper = SimulatedZooKeeper::new();
-    let of_holder = Session::from_client(zookeeper.connect(LONG)).unwrap();
+    let of_holder = zookeeper.connect(LONG).open_session().unwrap();
     let holder = BlockingWriteLock::new(&of_holder, DIR).unwrap().lock().unwrap();
     let (session, clients) = replacing_session(&zookeeper, LONG);
     let lock = BlockingWriteLock::new(&session, DIR).unwrap();

@@ -9,7 +9,9 @@ use super::faults;
 use super::sasl::Tickets;
 use super::session::Wired;
 use crate::LockError;
-use crate::client::{Call, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient};
+use crate::client::{
+    Call, Done, EventSink, Granted, Identity, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient,
+};
 use crate::tests::simulation::baton::{Wait, pause, role};
 use crate::tests::simulation::world::{World, short};
 use crate::time::Moment;
@@ -149,10 +151,6 @@ impl ZooKeeperClient for SimulatedConnection {
         }
     }
 
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
     fn remove_watches(&self, path: &str) {
         let now = self.world.now();
         self.with_endpoint(|endpoint| {
@@ -160,25 +158,17 @@ impl ZooKeeperClient for SimulatedConnection {
         });
     }
 
-    fn reports_pings(&self) -> bool {
-        true
-    }
-
     fn subscribe(&self, sink: EventSink) -> bool {
         self.connection.subscribe(sink)
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.connection.granted().session_timeout
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.connection.granted().report_delay
-    }
-
     /// Only the session is told of a limit that leaves room for two requests: the connection would refuse every call.
-    fn jute_max_buffer(&self) -> usize {
-        self.world.profile.jute_max_buffer
+    fn identity(&self) -> Identity {
+        Identity { jute_max_buffer: self.world.profile.jute_max_buffer, ..self.connection.identity() }
+    }
+
+    fn granted(&self) -> Granted {
+        self.connection.granted()
     }
 
     fn close(&self) {
@@ -188,7 +178,7 @@ impl ZooKeeperClient for SimulatedConnection {
         if role().is_none() {
             return self.world.run_wire(self.client);
         }
-        let longest = self.session_timeout().max(self.requested) + CLOSE_MARGIN;
+        let longest = self.granted().session_timeout.max(self.requested) + CLOSE_MARGIN;
         self.wait_for(|endpoint| endpoint.has_ended, self.world.now().after(longest));
     }
 }

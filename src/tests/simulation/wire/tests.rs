@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::SimulatedConnection;
 use super::stream::Transport;
-use crate::client::port::Names;
+use crate::client::Names;
 use crate::client::{Acl, Call, ClientEvent, CreateMode, Done, Reply, Verbs, ZooKeeperClient};
 use crate::error::{ZkError, ZkResult};
 use crate::tests::simulation::clients::open_connection;

@@ -1,75 +1,47 @@
-//! [`OwnClient`]: the library's own connection, as a [`ZooKeeperClient`].
+//! Opens connections for sessions, with the settings of a [`SessionBuilder`](super::SessionBuilder).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zookeeper_connection::{ConnectError, ConnectString, Connection, ConnectionOptions};
 
-use crate::client::{Call, Done, EventSink, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, Reply, ZooKeeperClient};
-use crate::error::{ErrorReason, LockError, Operation, Result, ZkResult};
+use crate::client::{KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH};
+use crate::error::{ErrorReason, LockError, Operation, Result};
+use crate::logging;
 use crate::wait::Wait;
-use crate::{lock_order, logging};
 
 /// The settings of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct OwnOptions {
+pub(super) struct Options {
     pub(super) servers: ConnectString,
     pub(super) connection: ConnectionOptions,
 }
 
-impl OwnOptions {
+impl Options {
     /// # Errors
     /// `InvalidArgument` for a malformed connect string.
-    pub(super) fn new(connect_string: &str, session_timeout: Duration) -> Result<OwnOptions> {
+    pub(super) fn new(connect_string: &str, session_timeout: Duration) -> Result<Options> {
         let servers =
             ConnectString::parse(connect_string).map_err(|error| of_connecting(error, Duration::ZERO))?;
         let mut connection = ConnectionOptions::new(session_timeout);
         connection.barrier_paths = [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH];
         connection.log_target = logging::CONNECTION;
-        Ok(OwnOptions { servers, connection })
+        Ok(Options { servers, connection })
     }
 }
 
-pub(super) struct OwnClient {
-    connection: Arc<Connection>,
-    jute_max_buffer: usize,
-}
-
-impl OwnClient {
-    /// Opens a session. Blocks until it is open or the wait ends.
-    ///
-    /// # Errors
-    /// - `NoServer` with the outcome for each server.
-    /// - `CertificateRefused`, `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
-    /// - `InvalidTls` if a file of the TLS configuration cannot be used; `InvalidArgument` for two SASL mechanisms.
-    /// - `Thread` if the I/O thread, or something it needs, cannot be created.
-    pub(super) fn connect(options: &OwnOptions, wait: &Wait) -> Result<Arc<OwnClient>> {
-        let begun = Instant::now();
-        let OwnOptions { servers, connection } = options;
-        let jute_max_buffer = connection.jute_max_buffer;
-        let connected =
-            Connection::connect_unless(servers, connection, wait.deadline(), &wait.cancellation());
-        let connection = connected.map_err(|error| of_connecting(error, wait.time_allowed(begun)))?;
-        Ok(Arc::new(OwnClient { connection, jute_max_buffer }))
-    }
-
-    /// Returns the connection. A thread that locks the connection's mutex must not hold any other mutex.
-    fn connection(&self) -> &Connection {
-        lock_order::assert_none_held();
-        &self.connection
-    }
-
-    /// See [`Connection::outcomes`].
-    pub(super) fn outcomes(&self) -> String {
-        self.connection().outcomes()
-    }
-
-    /// Makes a call whose paths start at the root of the servers instead of the chroot, and waits for the reply.
-    /// Returns `ConnectionLoss` if the wait ends first.
-    pub(super) fn call_at_root(&self, call: Call, wait: &Wait) -> ZkResult<Reply> {
-        self.connection().call_at_root_unless(call, wait.deadline(), &wait.cancellation())
-    }
+/// Opens a session. Blocks until it is open or the wait ends.
+///
+/// # Errors
+/// - `NoServer` with the outcome for each server.
+/// - `CertificateRefused`, `CredentialsRefused`, `NotZooKeeper`, `Cancelled`.
+/// - `InvalidTls` if a file of the TLS configuration cannot be used; `InvalidArgument` for two SASL mechanisms.
+/// - `Thread` if the I/O thread, or something it needs, cannot be created.
+pub(super) fn connect(options: &Options, wait: &Wait) -> Result<Arc<Connection>> {
+    let begun = Instant::now();
+    let Options { servers, connection } = options;
+    let connected = Connection::connect_unless(servers, connection, wait.deadline(), &wait.cancellation());
+    connected.map_err(|error| of_connecting(error, wait.time_allowed(begun)))
 }
 
 /// Converts the error of an attempt to connect, which was allowed to take `timeout`.
@@ -94,72 +66,6 @@ fn of_connecting(error: ConnectError, timeout: Duration) -> LockError {
             LockError::of(ErrorReason::Cancelled, Operation::CONNECT, servers)
         }
         ConnectError::Thread { source } => LockError::thread(source),
-    }
-}
-
-/// Opens a session on the library's own client, for the checks of the client contract.
-///
-/// # Errors
-/// The same as [`SessionBuilder::connect`](crate::SessionBuilder::connect).
-#[cfg(feature = "test-util")]
-pub fn own_connection(connect_string: &str, session_timeout: Duration) -> Result<Arc<dyn ZooKeeperClient>> {
-    let options = OwnOptions::new(connect_string, session_timeout)?;
-    Ok(OwnClient::connect(&options, &Wait::timeout(session_timeout))?)
-}
-
-impl ZooKeeperClient for OwnClient {
-    fn submit(&self, call: Call, done: Done) {
-        self.connection().submit(call, done);
-    }
-
-    fn is_ordered(&self) -> bool {
-        true
-    }
-
-    fn remove_watches(&self, path: &str) {
-        self.connection().remove_watches(path);
-    }
-
-    fn subscribe(&self, sink: EventSink) -> bool {
-        self.connection().subscribe(sink)
-    }
-
-    fn session_id(&self) -> Option<i64> {
-        Some(self.connection().session_id())
-    }
-
-    fn server(&self) -> Option<String> {
-        Some(self.connection().server())
-    }
-
-    fn chroot(&self) -> Option<String> {
-        self.connection().chroot().map(str::to_owned)
-    }
-
-    fn session_timeout(&self) -> Duration {
-        self.connection().granted().session_timeout
-    }
-
-    fn report_delay(&self) -> Duration {
-        self.connection().granted().report_delay
-    }
-
-    fn reports_pings(&self) -> bool {
-        true
-    }
-
-    fn jute_max_buffer(&self) -> usize {
-        self.jute_max_buffer
-    }
-
-    fn close(&self) {
-        self.connection().end();
-    }
-}
-
-impl fmt::Debug for OwnClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.connection.fmt(f)
     }
 }
 
@@ -205,7 +111,7 @@ mod tests {
 
     #[test]
     fn connection_writes_to_the_paths_of_the_keep_alive_and_logs_with_the_librarys_target() {
-        let options = OwnOptions::new("zk1", TIMEOUT).unwrap();
+        let options = Options::new("zk1", TIMEOUT).unwrap();
         assert_eq!(options.connection.barrier_paths, [KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH]);
         assert_eq!(options.connection.log_target, logging::CONNECTION);
         assert_eq!(options.connection.session_timeout, TIMEOUT);

@@ -11,13 +11,14 @@ use parking_lot::{Condvar, Mutex};
 use uuid::Uuid;
 
 use super::{Fixture, Subject, ensure};
-use zookeeper_recipes_lock::client::port::{Call, ClientEvent, EventSink, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::{Call, ClientEvent, EventSink, Verbs, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
 /// Why a check has not passed.
 #[derive(Debug)]
-pub(super) enum Problem {
+#[allow(dead_code, reason = "shown in the report of a failure")]
+pub(crate) enum Problem {
     /// The fixture or the servers lack this feature.
     Lacking(&'static str),
     Violated(String),
@@ -69,7 +70,7 @@ pub(super) struct Scene<'a> {
 impl Scene<'_> {
     pub(super) fn new(fixture: &dyn Fixture) -> Outcome<Scene<'_>> {
         let other = Tested::new(fixture.connect(), fixture.deadline())?;
-        let dir = format!("/conformance-{}", Uuid::new_v4());
+        let dir = format!("/contract-{}", Uuid::new_v4());
         let created = other.create(&dir, b"", &Acl::open_unsafe(), CreateMode::Persistent);
         done("a create below the root", created)?;
         Ok(Scene { fixture, other, dir })

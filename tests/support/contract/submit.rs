@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::scene::{AT_ONCE, CALLS, Outcome, Problem, Scene, Tested, done};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::port::{Ask, Call, ClientEvent, Done, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::{Ask, Call, ClientEvent, Done, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
@@ -31,7 +31,7 @@ const ROUNDS: usize = 20;
 
 /// Returns a `Done` that reads the outcome with `read` and passes it to `then`.
 fn done_of<T: 'static>(
-    read: fn(zookeeper_recipes_lock::client::port::Reply) -> ZkResult<T>,
+    read: fn(zookeeper_recipes_lock::client::seam::Reply) -> ZkResult<T>,
     then: impl FnOnce(ZkResult<T>) + Send + 'static,
 ) -> Done {
     Done::new(move |outcome| then(outcome.and_then(read)))
@@ -118,9 +118,6 @@ impl UnderWay {
 /// Each call can succeed only after the one before it, and so can its reply.
 fn submitted_calls_of_one_thread_take_effect_in_order(scene: &Scene<'_>) -> Outcome {
     let (client, path) = (scene.connect()?, scene.path("a"));
-    if !client.is_ordered() {
-        return Err(Problem::Lacking("a client that is ordered"));
-    }
     let (sender, outcomes) = unbounded();
     client.in_time("submit", move |client| {
         for round in 0..ROUNDS {

@@ -1,52 +1,46 @@
-//! Implements the contract of `client::port` on the crate `zookeeper`, and works around that crate's hazards.
+//! [`Adapter`]: a handle of the crate `zookeeper` as a client of the library, with remedies for that crate's hazards.
 //!
 //! The hazards, and the remedies here:
+//! - The crate makes the calls of several threads in any order, and its event thread may overtake a reply. [`calls`]
+//!   makes one call at a time, and [`connection_state`] holds back what comes during a call.
 //! - The crate silently opens a new session when the old one has expired. [`connection_state`] notices this.
 //!   From then on, every call fails with `SessionExpired`, whatever the handle would answer.
 //! - Calls fail with `ConnectionLoss` forever after the crate has given up or its I/O thread has died.
 //!   [`connection_state`] distinguishes this from a temporary loss.
-//! - The crate does not set watches again after a reconnect. The contract of `client::port` permits this,
-//!   because the session reads again.
-//! - The crate keeps a closure for each watch call, even for failed calls. [`watches`] creates at most one
+//! - The crate does not set watches again after a reconnect. The session reads again.
+//! - The crate keeps a closure for each watch call, even for failed calls. [`watches`](super::watches) creates at most one
 //!   closure for each path and kind of watch.
 //! - The crate does not expose which session timeout a server has granted, so the application must state the
 //!   timeout.
 //! - On a disconnect, the crate gives up for good if it has not sent a ping for a session timeout, and it
-//!   sends a ping only after two thirds of a session timeout without any request.
-//!   [`min_idle_for_ping`](BlockingClient::min_idle_for_ping) makes the session leave such gaps.
+//!   sends a ping only after two thirds of a session timeout without any request. The reads by which an idle session
+//!   stays in contact leave such gaps. An owner's calls do not.
 //! - The crate sends requests that are too long for a server. The adapter refuses them. It knows neither the handle's
 //!   chroot, which the reserve of [`MaxBuffer`] covers, nor its identities: it counts one with an id of a kibibyte.
 //! - Within a chroot, the crate sends a watch on `/` with the path "", and calls the application's default
 //!   watcher instead of the closure. There is no remedy here: such a watch never fires.
 //! - A call that is made while a handle's I/O thread starts may not wake that thread, and then no later call
-//!   does. [`adapter`] waits before it makes any calls.
-//! - Dropping the last reference to a handle makes a blocking call, so a dedicated thread drops it.
+//!   does. [`Adapter::new`] waits before it makes any calls.
 //!
-//! Calls block for as long as the network swallows packets. The contract allows this, because separate
-//! threads make the calls.
-
-mod connection_state;
-mod convert;
-mod watches;
+//! A call blocks for as long as the network swallows packets. The crate fails it when it gives the connection up.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use parking_lot::Mutex;
-use zookeeper::{Subscription, ZooKeeper};
+use zookeeper::ZooKeeper;
+use zookeeper_recipes_lock::client::seam::{
+    Call, Done, Enqueued, EventSink, Granted, Identity, MaxBuffer, Moment, Reply, ZooKeeperClient,
+};
+use zookeeper_recipes_lock::client::{Acl, CreateMode, ZkError, ZkResult};
 
-use self::connection_state::ConnectionState;
-pub use self::convert::error_of;
-use self::convert::{from_stat, to_acl, to_create_mode};
-use self::watches::HandleWatches;
-use zookeeper_recipes_lock::client::CreateMode;
-use zookeeper_recipes_lock::client::port::{Call, EventSink, Granted, MaxBuffer, Reply};
-use zookeeper_recipes_lock::client::{Acl, ZkError, ZkResult};
-
-use crate::BlockingClient;
+use crate::calls::{self, Calls};
+use crate::connection_state::ConnectionState;
+use crate::convert::{error_of, from_stat, to_acl, to_create_mode};
+use crate::watches::HandleWatches;
 
 /// How long the I/O thread of a new handle may take to start.
 const MAX_START: Duration = Duration::from_millis(100);
@@ -55,35 +49,32 @@ const MAX_START: Duration = Duration::from_millis(100);
 /// tick, plus a tenth of a tick because timers run late.
 const MAX_TICK: Duration = Duration::from_secs(2);
 
-/// Extra idle time before a ping, because the crate's timer ticks in tenths of a second.
-const AFTER_PING: Duration = Duration::from_millis(200);
+pub(crate) struct Adapter {
+    handle: Arc<Handle>,
+    calls: Calls,
+}
 
-/// A handle that the application also uses. Its default watcher belongs to the application, so each watch has
-/// its own closure.
-struct Adapter {
-    /// The handle; `None` once closed.
-    zk: Mutex<Option<Arc<ZooKeeper>>>,
+/// A handle of the crate, and what is known about its connection.
+struct Handle {
+    zk: ZooKeeper,
     connection: Arc<ConnectionState>,
-    subscription: Mutex<Option<Subscription>>,
     watches: HandleWatches,
 }
 
-/// Wraps a handle that the application continues to use. Waits for the handle to report its state, but only briefly,
-/// because a handle that was opened long ago may not report any. See [`session_on`](crate::session_on) for
-/// the requirements.
-#[must_use]
-pub fn adapter(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<dyn BlockingClient> {
-    Adapter::borrow(zk, session_timeout)
-}
-
 impl Adapter {
-    fn borrow(zk: Arc<ZooKeeper>, session_timeout: Duration) -> Arc<Adapter> {
+    /// Wraps a new handle. Waits for the handle to report its state, but only briefly, because it may have done so
+    /// already.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn new(zk: ZooKeeper, session_timeout: Duration) -> io::Result<Adapter> {
         let granted = Granted::new(session_timeout);
         let granted = granted.with_report_delay(granted.report_delay.min(MAX_TICK * 11 / 10));
         let connection = Arc::new(ConnectionState::new(granted));
         let weak = Arc::downgrade(&connection);
         let (reports, first_report) = bounded(1);
-        let subscription = zk.add_listener(move |state| {
+        // The subscription ends with the handle.
+        zk.add_listener(move |state| {
             let _ = reports.try_send(());
             if let Some(connection) = weak.upgrade() {
                 connection.on_state(state);
@@ -91,25 +82,34 @@ impl Adapter {
         });
         let _ = first_report.recv_timeout(MAX_START);
         let watches = HandleWatches::new(&connection);
-        Arc::new(Adapter {
-            zk: Mutex::new(Some(zk)),
-            connection,
-            subscription: Mutex::new(Some(subscription)),
-            watches,
-        })
+        let handle = Arc::new(Handle { zk, connection, watches });
+        // The crate pings after two thirds of the session timeout without a request, and the session gives up after a
+        // whole one without an answer.
+        let calls = Calls::start(Arc::clone(&handle), session_timeout / 6 * 5)?;
+        let of_end = calls.clone();
+        handle.connection.when_lost(move || {
+            // On another thread, because the crate reports the loss while it holds its locks.
+            let calls = of_end.clone();
+            let ended = thread::Builder::new().name("zk-lock-end".to_owned()).spawn(move || calls.end());
+            if ended.is_err() {
+                of_end.end();
+            }
+        });
+        Ok(Adapter { handle, calls })
     }
+}
 
+impl Handle {
     fn ask<T>(&self, call: impl FnOnce(&ZooKeeper) -> zookeeper::ZkResult<T>) -> ZkResult<T> {
-        let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
-        let result = call(&zk).map_err(error_of);
-        self.after_call(&zk, before, result)
+        let result = call(&self.zk).map_err(error_of);
+        self.after_call(before, result)
     }
 
     /// Interprets the result of a call.
-    fn after_call<T>(&self, zk: &ZooKeeper, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
+    fn after_call<T>(&self, changes_before: u64, result: ZkResult<T>) -> ZkResult<T> {
         if let Err(ZkError::ConnectionLoss) = result {
-            let ask = || zk.exists("/", false).map(drop).map_err(error_of);
+            let ask = || self.zk.exists("/", false).map(drop).map_err(error_of);
             self.connection.explain_loss(changes_before, ask);
         }
         self.connection.after_call(changes_before, result)
@@ -117,23 +117,22 @@ impl Adapter {
 }
 
 /// The calls of a handle.
-impl Adapter {
+impl Handle {
     fn create(&self, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) -> ZkResult<Reply> {
-        let zk = self.zk.lock().clone().ok_or(ZkError::SessionExpired)?;
         let before = self.connection.before_call()?;
         let created =
-            zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
+            self.zk.create(path, data.to_vec(), to_acl(acl), to_create_mode(mode)).map_err(|error| {
                 match (mode, error) {
                     (CreateMode::Container, zookeeper::ZkError::Unimplemented) => ZkError::Unimplemented,
                     _ => error_of(error),
                 }
             });
         let path = created.clone();
-        let result = self.after_call(&zk, before, created);
+        let result = self.after_call(before, created);
         if let (Err(ZkError::SessionExpired), Ok(path)) = (&result, path) {
             // The call may have succeeded on a session that the handle opened silently. That session lives
             // on, and nothing else would delete the znode.
-            let _ = zk.delete(&path, None);
+            let _ = self.zk.delete(&path, None);
         }
         Ok(Reply::Created { path: result?, stat: None })
     }
@@ -177,14 +176,28 @@ impl Adapter {
         })?;
         Ok(Reply::Data(data, from_stat(stat)))
     }
+
+    /// Creates an ephemeral sequential znode, and lists its directory.
+    fn create_and_list(&self, dir: &str, prefix: &str, data: &[u8], acl: &[Acl]) -> ZkResult<Reply> {
+        let path = format!("{dir}/{prefix}");
+        let Reply::Created { path, .. } = self.create(&path, data, acl, CreateMode::EphemeralSequential)?
+        else {
+            return Err(ZkError::MarshallingError);
+        };
+        let children = match self.get_children(dir, false) {
+            Ok(Reply::Children(names)) => Ok(names),
+            Ok(_) => Err(ZkError::MarshallingError),
+            Err(error) => Err(error),
+        };
+        Ok(Reply::Enqueued(Enqueued::new(path, children)))
+    }
 }
 
-impl BlockingClient for Adapter {
+impl calls::Handle for Handle {
     fn call(&self, call: &Call) -> ZkResult<Reply> {
-        // The adapter does not know the identities of the handle's session.
-        MaxBuffer::new(self.jute_max_buffer()).with_unknown_identity().check(call)?;
         match call {
             Call::Create { path, data, acl, mode } => self.create(path, data, acl, *mode),
+            Call::CreateAndList { dir, prefix, data, acl } => self.create_and_list(dir, prefix, data, acl),
             Call::Delete { path, version } => self.ask(|zk| zk.delete(path, *version)).map(|()| Reply::Done),
             Call::Exists { path, watch } => self.exists(path, *watch),
             Call::GetData { path, watch } => self.get_data(path, *watch),
@@ -193,53 +206,68 @@ impl BlockingClient for Adapter {
                 let stat = self.ask(|zk| zk.set_data(path, data.to_vec(), *version))?;
                 Ok(Reply::Stat(from_stat(stat)))
             }
-            Call::CreateAndList { .. } | Call::Multi(_) => Err(ZkError::Unimplemented),
+            Call::Multi(_) => Err(ZkError::Unimplemented),
+        }
+    }
+
+    fn begin(&self) {
+        self.connection.begin_call();
+    }
+
+    fn end(&self) {
+        self.connection.end_call();
+    }
+
+    fn ping(&self) {
+        let sent = Moment::now();
+        let Ok(before) = self.connection.before_call() else { return };
+        self.connection.begin_call();
+        if self.ask(|zk| zk.exists("/", false)).is_ok() {
+            self.connection.on_ping_answered(before, sent);
+        }
+        self.connection.end_call();
+    }
+}
+
+impl ZooKeeperClient for Adapter {
+    fn submit(&self, call: Call, done: Done) {
+        // The adapter does not know the identities of the handle's session.
+        let max_buffer = MaxBuffer::new(Identity::default().jute_max_buffer).with_unknown_identity();
+        match max_buffer.check(&call) {
+            Ok(()) => self.calls.submit(call, done),
+            Err(error) => done.finish(Err(error)),
         }
     }
 
     fn subscribe(&self, sink: EventSink) -> bool {
-        self.connection.subscribe(sink)
+        self.handle.connection.subscribe(sink)
     }
 
-    fn session_timeout(&self) -> Duration {
-        self.connection.granted.session_timeout
+    fn identity(&self) -> Identity {
+        Identity::default()
     }
 
-    fn report_delay(&self) -> Duration {
-        self.connection.granted.report_delay
-    }
-
-    /// Returns a little more than two thirds of the session timeout, after which the crate sends a ping. With
-    /// more frequent requests, the crate would send no pings, and would give up on the first disconnect.
-    fn min_idle_for_ping(&self) -> Duration {
-        self.session_timeout() * 2 / 3 + AFTER_PING
-    }
-
-    fn owns_session(&self) -> bool {
-        false
+    fn granted(&self) -> Granted {
+        self.handle.connection.granted
     }
 
     fn close(&self) {
-        self.connection.detach();
-        let Some(zk) = self.zk.lock().take() else { return };
-        if let Some(subscription) = self.subscription.lock().take() {
-            zk.remove_listener(subscription);
+        if self.handle.connection.detach() {
+            self.calls.end();
+            // If the servers cannot be reached, the session ends there without this call.
+            let _ = self.handle.zk.close();
         }
     }
 }
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        self.connection.detach();
-        let Some(zk) = self.zk.get_mut().take() else { return };
-        // Dropping the last handle closes the session, which blocks. This is the last handle if the application has
-        // dropped its own. If no thread can be started, the handle is dropped here.
-        let _ = thread::Builder::new().name("zk-lock-close".to_owned()).spawn(move || drop(zk));
+        self.close();
     }
 }
 
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Adapter").field("granted", &self.connection.granted).finish_non_exhaustive()
+        f.debug_struct("Adapter").field("granted", &self.handle.connection.granted).finish_non_exhaustive()
     }
 }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::scene::{AT_ONCE, CALLS, Outcome, Scene, Tested, done, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::port::Names;
-use zookeeper_recipes_lock::client::port::{ClientEvent, Granted, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::Names;
+use zookeeper_recipes_lock::client::seam::{ClientEvent, Granted, Verbs, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, CreateMode};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 
@@ -21,7 +21,7 @@ pub(super) const CHECKS: &[Check] = &[
     named!(expired_session_fails_every_call_at_once),
     named!(expiry_deletes_ephemeral_znodes_and_no_others),
     named!(close_is_idempotent_and_silent),
-    named!(close_ends_an_owned_session),
+    named!(close_ends_the_session),
     named!(close_without_contact_returns),
 ];
 
@@ -75,12 +75,12 @@ fn connected_client_has_contact(scene: &Scene<'_>) -> Outcome {
 
 fn session_timeout_is_the_granted_one(scene: &Scene<'_>) -> Outcome {
     let client = scene.connect()?;
-    let session_timeout = client.session_timeout();
+    let Granted { session_timeout, report_delay, .. } = client.granted();
     ensure!(!session_timeout.is_zero(), "the session timeout is zero");
     if let Some(granted) = scene.fixture.session_timeout() {
         same("the session timeout", session_timeout, granted)?;
     }
-    let (report_delay, longest) = (client.report_delay(), Granted::new(session_timeout).report_delay);
+    let longest = Granted::new(session_timeout).report_delay;
     ensure!(report_delay <= longest, "the report delay {report_delay:?} exceeds {longest:?}");
     Ok(())
 }
@@ -154,9 +154,9 @@ fn connected_reports_the_grant(scene: &Scene<'_>) -> Outcome {
         ClientEvent::Connected(granted) => Some(granted.session_timeout),
         _ => None,
     });
-    same("the reported session timeout", granted, Some(client.session_timeout()))?;
+    same("the reported session timeout", granted, Some(client.granted().session_timeout))?;
     match scene.fixture.session_timeout() {
-        Some(known) => same("the session timeout after a reconnect", client.session_timeout(), known),
+        Some(known) => same("the session timeout after a reconnect", client.granted().session_timeout, known),
         None => Ok(()),
     }
 }
@@ -240,13 +240,11 @@ fn close_is_idempotent_and_silent(scene: &Scene<'_>) -> Outcome {
     same("the events after the close", client.events.all(), before)
 }
 
-fn close_ends_an_owned_session(scene: &Scene<'_>) -> Outcome {
+fn close_ends_the_session(scene: &Scene<'_>) -> Outcome {
     let (client, path) = (scene.connect()?, scene.path("e"));
     client.make_ephemeral(&path)?;
-    let owns_session = client.owns_session();
     client.in_time("close", |client| client.close())?;
-    let stat = done("exists", scene.other.exists(&path, false))?;
-    same("whether the ephemeral znode outlives the client", stat.is_some(), !owns_session)
+    same("the ephemeral znode of a closed session", done("exists", scene.other.exists(&path, false))?, None)
 }
 
 fn close_without_contact_returns(scene: &Scene<'_>) -> Outcome {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
 use zookeeper_recipes_lock::client::ZkError;
-use zookeeper_recipes_lock::client::port::Verbs;
+use zookeeper_recipes_lock::client::seam::Verbs;
 
 pub(super) const CHECKS: &[Check] = &[
     named!(data_watch_fires_once_on_a_change),

@@ -4,8 +4,8 @@ use std::thread;
 
 use super::scene::{Outcome, Problem, Scene, done, refused, same};
 use super::{Check, ensure, named};
-use zookeeper_recipes_lock::client::port::Names;
-use zookeeper_recipes_lock::client::port::{Enqueued, Verbs, ZooKeeperClient};
+use zookeeper_recipes_lock::client::seam::Names;
+use zookeeper_recipes_lock::client::seam::{Enqueued, Verbs, ZooKeeperClient};
 use zookeeper_recipes_lock::client::{Acl, CreateMode, Permissions};
 use zookeeper_recipes_lock::client::{ZkError, ZkResult};
 

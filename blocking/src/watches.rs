@@ -1,5 +1,4 @@
-//! Keeps one closure for each path that is watched through a handle whose default watcher belongs to the
-//! application.
+//! Keeps one closure for each path that is watched through a handle.
 //!
 //! The crate keeps every closure until an event for its path arrives, so a second closure for a path would
 //! stay as long as the first. A second closure is not needed: a call without a closure also sets the watch on
@@ -15,9 +14,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, Watcher};
 
-use super::connection_state::ConnectionState;
+use crate::connection_state::ConnectionState;
 
-pub(super) struct HandleWatches {
+pub(crate) struct HandleWatches {
     connection: Weak<ConnectionState>,
     armed: Arc<Armed>,
 }
@@ -36,18 +35,18 @@ enum Kind {
 }
 
 impl HandleWatches {
-    pub(super) fn new(connection: &Arc<ConnectionState>) -> HandleWatches {
+    pub(crate) fn new(connection: &Arc<ConnectionState>) -> HandleWatches {
         HandleWatches { connection: Arc::downgrade(connection), armed: Arc::default() }
     }
 
     /// Returns the closure to pass to the crate for a watch on this znode, or `None` if the crate already has
     /// one.
-    pub(super) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
+    pub(crate) fn arm(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Data, path)
     }
 
     /// Like [`arm`](HandleWatches::arm), for a watch on the children.
-    pub(super) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
+    pub(crate) fn arm_children(&self, path: &str) -> Option<OneShotWatcher> {
         self.arm_kind(Kind::Children, path)
     }
 
@@ -70,7 +69,7 @@ impl HandleWatches {
 
 /// A closure that the crate keeps. It only forwards the event: a panic would end the crate's event thread, on
 /// which the closure runs.
-pub(super) struct OneShotWatcher {
+pub(crate) struct OneShotWatcher {
     connection: Weak<ConnectionState>,
     armed: Weak<Armed>,
     key: (Kind, String),
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use zookeeper::{KeeperState, WatchedEventType};
-    use zookeeper_recipes_lock::client::port::Granted;
+    use zookeeper_recipes_lock::client::seam::Granted;
 
     fn watches() -> HandleWatches {
         HandleWatches::new(&Arc::new(ConnectionState::new(Granted::new(Duration::from_secs(30)))))

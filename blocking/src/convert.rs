@@ -1,4 +1,4 @@
-//! Conversions between the types of the crate `zookeeper` and the types of `client::port`.
+//! Conversions between the types of the crate `zookeeper` and the types of `client::seam`.
 
 use zookeeper_recipes_lock::client::{Acl, Permissions, ZkError};
 use zookeeper_recipes_lock::client::{CreateMode, Stat};

@@ -1,1 +1,0 @@
-../../../src/tests/watchdog.rs
