@@ -18,7 +18,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,12 +27,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use rustix::stdio::stdin;
+#[cfg(target_os = "linux")]
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use signal_hook::consts::{SIGCHLD, SIGPIPE};
 use signal_hook::{flag, low_level};
 
 use super::descendants::{Descendants, Hunt, Rest};
 use super::launcher::{launcher_of, own_path, this_program};
-use super::leash::{Leash, Step, Term};
+use super::leash::{Leash, Moment, Step, Term};
 use super::terminal;
 use super::unix::{is_ignored, now};
 use super::wire::{self, Order, Report};
@@ -40,13 +45,30 @@ use crate::failure::SYSTEM;
 /// The program name (`argv[0]`) by which this program knows that it is the guardian.
 pub(super) const NAME: &str = "zklock: guardian";
 
-/// The longest wait before the clock is read again. It is short because timers stand still while the machine is suspended.
+/// The longest wait before the clock is read again, and reports that did not fit are sent again.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// How long the guardian may take to start.
 const MAX_START: Duration = Duration::from_secs(30);
 
+/// How long a killed guardian may take to end, and the pause between two looks at it.
+const MAX_END: Duration = Duration::from_secs(1);
+const END_PAUSE: Duration = Duration::from_micros(50);
+
 // ---- the holder's side
+
+/// A command that is to be guarded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guarded<'a> {
+    pub(super) program: &'a OsString,
+    pub(super) arguments: &'a [OsString],
+    /// How long the command may run at first.
+    pub(super) term: Term,
+    /// How long it may take to end after SIGTERM.
+    pub(super) grace: Duration,
+    /// Whether the guardian cares for what the command leaves behind.
+    pub(super) waits_for_all: bool,
+}
 
 /// The guardian, as the holder sees it. It is killed when this value is dropped, and must outlive all signals to the
 /// command's group: it keeps the ended command, so that the id of the group stays in use.
@@ -59,36 +81,31 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts the guardian, and with it the launcher of the command. `waits_for_all` makes the guardian care for what the
-    /// command leaves behind.
+    /// Starts the guardian, and with it the launcher of the command.
     pub(super) fn spawn(
-        program: &OsString,
-        arguments: &[OsString],
-        term: Term,
-        (grace, waits_for_all): (Duration, bool),
+        guarded: &Guarded<'_>,
         set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Guardian> {
         let (socket, other) = UnixStream::pair()?;
         let own_path = own_path();
         let mut command = this_program(&own_path, NAME);
-        let grace = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
+        let grace = u64::try_from(guarded.grace.as_nanos()).unwrap_or(u64::MAX);
         command
             .arg(own_path)
             .arg(grace.to_string())
-            .arg(waits_for_all.to_string())
+            .arg(guarded.waits_for_all.to_string())
             .arg(is_ignored(SIGPIPE).to_string())
-            .arg(program)
-            .args(arguments);
+            .arg(guarded.program)
+            .args(guarded.arguments);
         command.stdin(Stdio::from(OwnedFd::from(other))).process_group(0);
         set_variables(&mut command);
         let mut process = command.spawn()?;
         // It has the other end of the pair, whose closing tells that the guardian has ended.
         drop(command);
-        match Guardian::begin(&socket, term) {
+        match Guardian::begin(&socket, guarded.term) {
             Ok(group) => Ok(Guardian { process, socket, group }),
             Err(error) => {
-                let _ = process.kill();
-                let _ = process.wait();
+                end(&mut process, &socket);
                 Err(error)
             }
         }
@@ -138,10 +155,22 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        end(&mut self.process, &self.socket);
         // This process, as a subreaper, has adopted the ended command.
         let _ = waitpid(Some(self.group), WaitOptions::NOHANG);
+    }
+}
+
+/// Kills the guardian, and waits until it has ended. One that is frozen, or that another process traces, may take forever,
+/// but does nothing any more, so it is left alone after a while.
+fn end(guardian: &mut process::Child, socket: &UnixStream) {
+    let _ = guardian.kill();
+    let begun = Instant::now();
+    // The system closes its end of the socket a moment before it has ended.
+    let time = Timespec::try_from(MAX_END).unwrap_or_default();
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::HUP)], Some(&time));
+    while matches!(guardian.try_wait(), Ok(None)) && begun.elapsed() < MAX_END {
+        thread::sleep(END_PAUSE);
     }
 }
 
@@ -173,13 +202,14 @@ struct Guard {
     job: Option<nix::unistd::Pid>,
     /// Becomes readable when a child has changed.
     children: UnixStream,
+    /// Becomes readable at the next moment of the leash, where the system has such a timer.
+    alarm: Option<OwnedFd>,
     descendants: Descendants,
     /// Set when the command was killed, until nothing is left.
     hunt: Option<Hunt>,
     /// The beginning of an order that has not come as a whole.
     received: Vec<u8>,
-    /// The reports that the holder had no room for.
-    unsent: Vec<Report>,
+    reports: Reports,
     has_holder_ended: bool,
     has_command_ended: bool,
     /// Whether it was reported that nothing is left, or that this is not known.
@@ -222,10 +252,11 @@ impl Guard {
             input,
             job,
             children,
+            alarm: alarm(),
             descendants,
             hunt: None,
             received: Vec::new(),
-            unsent: Vec::new(),
+            reports: Reports::default(),
             has_holder_ended: false,
             has_command_ended: false,
             is_reported: false,
@@ -234,7 +265,7 @@ impl Guard {
 
     fn until_the_end(mut self) {
         loop {
-            self.send_reports();
+            self.reports.send(tell);
             self.handle_changes();
             self.handle_orders();
             let now = now();
@@ -246,16 +277,21 @@ impl Guard {
                     if self.has_holder_ended && until.is_none() && self.hunt.is_none() {
                         return self.give_terminal_back();
                     }
-                    self.wait(until.map_or(pause, |until| until.saturating_sub(now).min(pause)));
+                    self.wait(until, until.map_or(pause, |until| until.saturating_sub(now).min(pause)));
                 }
             }
         }
     }
 
-    /// Waits for an order, a change of a child, or the end of this time.
-    fn wait(&self, time: Duration) {
+    /// Waits for an order, a change of a child, a moment, or the end of a time. Only the moment comes while the machine is
+    /// suspended.
+    fn wait(&self, until: Option<Moment>, time: Duration) {
         let holder = stdin();
         let mut awaited = vec![PollFd::new(&self.children, PollFlags::IN)];
+        if let Some(alarm) = &self.alarm {
+            set_alarm(alarm, until);
+            awaited.push(PollFd::new(alarm, PollFlags::IN));
+        }
         if !self.has_holder_ended {
             awaited.push(PollFd::from_borrowed_fd(holder, PollFlags::IN));
         }
@@ -350,20 +386,9 @@ impl Guard {
         self.report(Report::Ended(status));
     }
 
-    /// Reports something to the holder. What a frozen holder has no room for is sent later; of stops and continuations, only
-    /// the newest counts.
     fn report(&mut self, report: Report) {
-        let is_passing = |report: &Report| matches!(report, Report::Stopped(_) | Report::Continued);
-        if is_passing(&report) {
-            self.unsent.retain(|report| !is_passing(report));
-        }
-        self.unsent.push(report);
-        self.send_reports();
-    }
-
-    fn send_reports(&mut self) {
-        let sent = self.unsent.iter().take_while(|report| tell(**report)).count();
-        self.unsent.drain(..sent);
+        self.reports.add(report);
+        self.reports.send(tell);
     }
 
     fn report_rest(&mut self, report: Report) {
@@ -410,7 +435,108 @@ impl Guard {
     }
 }
 
+/// The reports that were not sent yet, because a frozen holder has no room for them.
+#[derive(Debug, Default)]
+struct Reports(Vec<Report>);
+
+impl Reports {
+    /// Adds a report. Of stops and continuations, only the newest counts.
+    fn add(&mut self, report: Report) {
+        let is_passing = |report: &Report| matches!(report, Report::Stopped(_) | Report::Continued);
+        if is_passing(&report) {
+            self.0.retain(|report| !is_passing(report));
+        }
+        self.0.push(report);
+    }
+
+    /// Sends as many as there is room for, in their order. `tell` returns whether there was room.
+    fn send(&mut self, tell: impl Fn(Report) -> bool) {
+        let sent = self.0.iter().take_while(|report| tell(**report)).count();
+        self.0.drain(..sent);
+    }
+}
+
+/// Returns a timer that runs while the machine is suspended.
+#[cfg(target_os = "linux")]
+fn alarm() -> Option<OwnedFd> {
+    timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn alarm() -> Option<OwnedFd> {
+    None
+}
+
+/// Lets the alarm ring at a moment, or never.
+#[cfg(target_os = "linux")]
+fn set_alarm(alarm: &OwnedFd, at: Option<Moment>) {
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A moment of zero would mean never, and is over anyway.
+    let at = at.map_or(zero, |at| Timespec::try_from(at.max(Moment::from_nanos(1))).unwrap_or(zero));
+    let times = Itimerspec { it_interval: zero, it_value: at };
+    // Cannot fail: the times are valid.
+    let _ = timerfd_settime(alarm, TimerfdTimerFlags::ABSTIME, &times);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_alarm(_alarm: &OwnedFd, _at: Option<Moment>) {}
+
 /// Tells the holder something. Returns whether it has been sent, or never can be.
 fn tell(report: Report) -> bool {
     send(stdin(), &report.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(Errno::AGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[test]
+    fn reports_that_a_frozen_holder_has_no_room_for_are_sent_later() {
+        let (room, sent) = (Cell::new(2), RefCell::new(Vec::new()));
+        let tell = |report| {
+            let has_room = room.get() > 0;
+            if has_room {
+                room.set(room.get() - 1);
+                sent.borrow_mut().push(report);
+            }
+            has_room
+        };
+        let mut reports = Reports::default();
+        let mut report = |report| {
+            reports.add(report);
+            reports.send(tell);
+        };
+        for _ in 0..1000 {
+            report(Report::Stopped(19));
+            report(Report::Continued);
+        }
+        [Report::Stopped(20), Report::Ending, Report::Ended(9), Report::Gone].into_iter().for_each(report);
+        assert_eq!(sent.take(), [Report::Stopped(19), Report::Continued]);
+        room.set(3);
+        reports.send(tell);
+        assert_eq!(sent.take(), [Report::Stopped(20), Report::Ending, Report::Ended(9)]);
+        room.set(3);
+        reports.send(tell);
+        reports.send(tell);
+        assert_eq!(sent.take(), [Report::Gone]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn alarm_rings_at_its_moment_and_not_before() {
+        let alarm = alarm().unwrap();
+        let rings_within = |millis: i64| {
+            let time = Timespec { tv_sec: 0, tv_nsec: millis * 1_000_000 };
+            poll(&mut [PollFd::new(&alarm, PollFlags::IN)], Some(&time)).unwrap() == 1
+        };
+        let hour = Duration::from_secs(3600);
+        for (at, rings) in
+            [(Some(now() + hour), false), (Some(now()), true), (None, false), (Some(Moment::ZERO), true)]
+        {
+            set_alarm(&alarm, at);
+            assert_eq!(rings_within(100), rings, "{at:?}");
+        }
+    }
 }

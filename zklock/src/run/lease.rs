@@ -174,6 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn guardian_kills_before_the_lease_ends_and_asks_a_moment_later_than_the_holder() {
+        for grace in [0, 1, 5, 100] {
+            let (times, read_at) = (EndTimes::new(grace * SECOND, 16 * SECOND), 100 * SECOND);
+            for (millis, is_settled) in (0..16_000).flat_map(|millis| [(millis, false), (millis, true)]) {
+                let remaining = Duration::from_millis(millis);
+                let Verdict::RunsOn(left) = times.verdict(remaining, true, is_settled) else { continue };
+                let term = times.term(read_at, remaining, left);
+                assert_eq!(term.kill_at + SECOND / 2, read_at + remaining);
+                let ask_in = term.ask_at.unwrap() - read_at;
+                assert!(ask_in <= left + SECOND / 4 && ask_in >= SECOND / 4, "{remaining:?}");
+                assert!(!is_settled || ask_in >= left, "{remaining:?}");
+            }
+        }
+    }
+
+    #[test]
     fn command_is_killed_before_the_lease_ends() {
         for grace in [0, 1, 5, 100] {
             let times = EndTimes::new(grace * SECOND, 16 * SECOND);

@@ -20,7 +20,7 @@
 //! every descendant, whatever its group, session, namespace or name.
 //!
 //! If the guardian is killed, Linux kills the command, unless it has changed its user (sudo) or has capabilities. The
-//! holder then adopts the rest and ends it.
+//! holder then adopts the rest and ends it. A frozen guardian is killed once the holder has ended everything itself.
 //!
 //! **The terminal.** When the command is stopped for using the terminal, and the group of this process has the terminal,
 //! this process hands it over to the group of the command, and again whenever the job gets it. Before that, the whole job
@@ -77,6 +77,7 @@ use zookeeper_recipes_lock::{
     CancelToken, ErrorReason, LockError, LockGuard, RetryPolicy, Session, SessionBuilder, SessionState, Wait,
 };
 
+use self::guardian::Guarded;
 use self::held::{Contended, Held};
 use self::lease::EndTimes;
 pub(crate) use self::once::once;
@@ -362,8 +363,8 @@ fn supervise(
         systemd::name_the_launcher(command);
     };
     let grace = EndTimes::new(args.grace, session.session_timeout()).grace();
-    let leash = (grace, args.until_all_end);
-    let child = match unix::Child::spawn(program, arguments, term, leash, set_variables) {
+    let guarded = Guarded { program, arguments, term, grace, waits_for_all: args.until_all_end };
+    let child = match unix::Child::spawn(&guarded, set_variables) {
         Ok(child) => child,
         Err(error) => {
             let failure = not_started(program, &error);

@@ -166,6 +166,9 @@ impl<'a> Supervision<'a> {
         self.go_on();
         let failure = loop {
             let next_check = Instant::now() + self.check();
+            if self.child.is_guardian_frozen() {
+                break Some("the guardian of the command is frozen, and was killed");
+            }
             // This may take a while, and must not delay the next check.
             self.child.reap();
             select! {
@@ -217,6 +220,9 @@ impl<'a> Supervision<'a> {
         if self.lost || self.is_killed || failure.is_some() {
             let rest = self.child.kill_rest();
             self.report(rest);
+        }
+        if let Some(failure) = failure.filter(|_| self.lost) {
+            complain(failure);
         }
         let end = self.end.filter(|_| failure.is_none());
         Ended {
@@ -315,6 +321,8 @@ impl<'a> Supervision<'a> {
         } else if end_at.is_some_and(|end_at| end_at <= Instant::now()) && !self.is_ending() {
             self.kill_time.kill_within(self.grace, Instant::now());
             self.terminate();
+            // Tells the guardian when to kill the command.
+            self.check_lease();
             complain("the command was stopped for too long; ending it");
         }
         until_lease.min(TERMINAL_WAIT)

@@ -1,12 +1,11 @@
 //! Signals and processes, on Unix.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::{self, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -27,7 +26,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use super::code_of_signal;
 use super::descendants::{Descendants, Hunt, Killed, Rest};
-use super::guardian::Guardian;
+use super::guardian::{Guarded, Guardian};
 use super::leash::{Moment, Term};
 use super::supervision::{End, Interrupt, Stop};
 use super::terminal::{Terminal, has_job_control};
@@ -46,6 +45,9 @@ const MAX_SIGNAL: i32 = 64;
 
 /// How long the guardian may say nothing while it kills what is left of the command.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
+
+/// How long after a kill the guardian may say nothing although nothing is left of the command.
+const MAX_FREEZE: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the guardian meanwhile.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -173,16 +175,19 @@ pub(super) struct Child {
     /// Whether this process has forwarded a SIGINT.
     has_forwarded_interrupt: bool,
     descendants: Descendants,
+    /// When everything was killed for the first time.
+    killed_at: Option<Instant>,
+    /// The looks of this process for what is left.
+    hunt: Hunt,
+    /// Whether these have shown that nothing is left.
+    is_rest_gone: bool,
 }
 
 impl Child {
     /// Starts the guardian and the launcher of a command. [`go_on`](Child::go_on) then lets the launcher become the
-    /// command. `waits_for_all` makes the guardian care for what the command leaves behind.
+    /// command.
     pub(super) fn spawn(
-        program: &OsString,
-        arguments: &[OsString],
-        term: Term,
-        (grace, waits_for_all): (Duration, bool),
+        guarded: &Guarded<'_>,
         set_variables: impl FnOnce(&mut Command),
     ) -> io::Result<Child> {
         // If the parent has left SIGCHLD ignored, the kernel keeps no exit code. Any handler prevents that.
@@ -192,7 +197,7 @@ impl Child {
         flag::register(SIGCHLD, Arc::clone(&has_child_ended))?;
         let mut descendants = Descendants::adopt(has_child_ended)?;
         // If a later step fails, the guardian is killed, and with it the launcher: nothing of the command has run.
-        let guardian = Guardian::spawn(program, arguments, term, (grace, waits_for_all), set_variables)?;
+        let guardian = Guardian::spawn(guarded, set_variables)?;
         descendants.spare(guardian.pid());
         let (sender, reports) = unbounded();
         let socket = guardian.socket()?;
@@ -206,6 +211,9 @@ impl Child {
             stopping_until: None,
             has_forwarded_interrupt: false,
             descendants,
+            killed_at: None,
+            hunt: Hunt::default(),
+            is_rest_gone: false,
         })
     }
 
@@ -316,7 +324,7 @@ impl Child {
 
     /// Sends SIGTERM to the process group, and continues it if it is stopped. A launcher that has not become the command
     /// is killed instead, because it may have been started to ignore SIGTERM.
-    pub(super) fn terminate(&self) -> io::Result<()> {
+    pub(super) fn terminate(&mut self) -> io::Result<()> {
         if !self.is_launched {
             return self.kill(false);
         }
@@ -327,35 +335,50 @@ impl Child {
 
     /// Kills the process group, and lets the guardian kill all descendants. With `looks`, this process looks for them as
     /// well, because the guardian may be frozen.
-    pub(super) fn kill(&self, looks: bool) -> io::Result<()> {
+    pub(super) fn kill(&mut self, looks: bool) -> io::Result<()> {
+        self.killed_at = self.killed_at.or(Some(Instant::now()));
         self.guardian.keep_running();
         self.guardian.tell(Order::Kill);
         let group = self.signal(Signal::KILL);
-        if looks { group.and(self.descendants.kill().failure.map_or(Ok(()), Err)) } else { group }
+        if looks { group.and(self.look().unwrap_or(Ok(()))) } else { group }
+    }
+
+    /// Looks for what is left, and kills it. Returns the outcome when nothing is left except what cannot be killed.
+    fn look(&mut self) -> Option<io::Result<()>> {
+        let outcome = self.hunt.look(&self.descendants, Rest::Unknown, complain_of_the_rest);
+        self.is_rest_gone = matches!(outcome, Some(Ok(())));
+        outcome
+    }
+
+    /// Returns whether nothing is left of a command that was killed, but the guardian does not say so: it is frozen.
+    pub(super) fn is_guardian_frozen(&self) -> bool {
+        // Elsewhere, looks show nothing.
+        let is_rest_gone = cfg!(target_os = "linux") && self.is_rest_gone;
+        is_rest_gone && self.killed_at.is_some_and(|killed_at| killed_at.elapsed() >= MAX_FREEZE)
     }
 
     /// Kills the command, if it has not ended, and everything that descends from it. Blocks until the guardian says that
     /// nothing is left. Without the guardian, or if it is silent, looks itself.
-    pub(super) fn kill_rest(&self) -> io::Result<()> {
+    pub(super) fn kill_rest(&mut self) -> io::Result<()> {
         let group = self.kill(false);
         let trusted_until = Instant::now().checked_add(MAX_SILENCE);
-        let (mut hunt, mut is_alone) = (Hunt::default(), false);
+        let mut is_alone = self.is_guardian_frozen();
         loop {
             self.reap();
             self.guardian.keep_running();
-            let pause = if is_alone { hunt.pause } else { LOOK_PAUSE };
+            let pause = if is_alone { self.hunt.pause } else { LOOK_PAUSE };
             match self.reports.recv_timeout(pause) {
                 Ok(Report::Gone) => return group,
                 Ok(Report::Unsure) => is_alone = true,
                 Err(RecvTimeoutError::Disconnected) => {
-                    thread::sleep(hunt.pause);
+                    thread::sleep(self.hunt.pause);
                     is_alone = true;
                 }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             is_alone |= trusted_until.is_some_and(|until| until <= Instant::now());
             if is_alone {
-                if let Some(outcome) = hunt.look(&self.descendants, Rest::Unknown, complain_of_the_rest) {
+                if let Some(outcome) = self.look() {
                     return group.and(outcome);
                 }
             }
@@ -408,7 +431,13 @@ impl Child {
 
 impl Drop for Child {
     /// If the guardian was killed, the command had no orderly end.
+    ///
+    /// A panic would release the lock while the command runs. So it ends this process: then, the guardian ends the command
+    /// before the lease does.
     fn drop(&mut self) {
+        if thread::panicking() {
+            process::abort();
+        }
         self.take_terminal_back(true);
     }
 }
@@ -449,5 +478,93 @@ pub(super) fn cause_of_stop(signal: i32) -> &'static str {
         SIGTTIN => "it reads from the terminal in the background",
         SIGTTOU => "it uses the terminal in the background",
         _ => "a signal has stopped it",
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::env;
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+    use std::process::Stdio;
+
+    use rustix::process::test_kill_process;
+    use signal_hook::consts::SIGABRT;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The variable that names the directory of a program in a test.
+    const DIR: &str = "ZKLOCK_TEST_DIR";
+
+    /// The guardian and the launcher are this program, so it must become them before any test runs.
+    #[ctor::ctor]
+    fn launch() {
+        if let Some(code) = crate::run::launch() {
+            process::exit(code.into());
+        }
+    }
+
+    fn eventually<T>(mut get: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match get() {
+                Some(value) => return value,
+                None => assert!(Instant::now() < end, "not within a minute"),
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The id that a worker of the command has written.
+    fn worker(dir: &Path) -> Option<Pid> {
+        let content = fs::read_to_string(dir.join("worker")).ok()?;
+        Pid::from_raw(content.strip_suffix('\n')?.parse().ok()?)
+    }
+
+    /// The lock of a program, which is released when this is dropped.
+    struct Lock(PathBuf);
+
+    impl Drop for Lock {
+        fn drop(&mut self) {
+            fs::write(self.0.join("released"), "").unwrap();
+        }
+    }
+
+    /// A program of the test below.
+    #[test]
+    #[ignore = "another test runs it in a process of its own"]
+    fn program_that_panics() {
+        let Some(dir) = env::var_os(DIR).map(PathBuf::from) else { return };
+        let _lock = Lock(dir.clone());
+        let script = "setsid sh -c 'echo $$ >worker; exec sleep 100' & wait";
+        let arguments = ["-c", script].map(OsString::from);
+        let term = Term { ask_at: Some(now() + HOUR), kill_at: now() + HOUR };
+        let program = OsString::from("sh");
+        let (arguments, grace) = (&arguments[..], Duration::from_millis(100));
+        let guarded = Guarded { program: &program, arguments, term, grace, waits_for_all: false };
+        let mut child = Child::spawn(&guarded, |command| {
+            command.current_dir(&dir);
+        })
+        .unwrap();
+        child.go_on().unwrap();
+        eventually(|| worker(&dir));
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn panic_does_not_release_the_lock_while_the_command_runs() {
+        let dir = TempDir::new().unwrap();
+        let mut program = Command::new(env::current_exe().unwrap());
+        program.args(["--exact", "run::unix::tests::program_that_panics", "--ignored"]);
+        // The directory may get a core dump. A pipe would stay open as long as the worker lives.
+        program.env(DIR, dir.path()).current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let ended = program.status().unwrap();
+        let worker = worker(dir.path()).unwrap();
+        assert_eq!(ended.signal(), Some(SIGABRT), "{ended:?}");
+        assert!(!dir.path().join("released").exists());
+        eventually(|| test_kill_process(worker).is_err().then_some(()));
     }
 }

@@ -7,18 +7,47 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use nix::sys::ptrace;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use tempfile::TempDir;
 
 use crate::program::{Fixture, Program, child_of, command, file, guardian_of, is_alive, pid_of, state_of};
 use crate::support::relay::Relay;
-use crate::support::wait::{eventually, eventually_some, scaled};
+use crate::support::server::Server;
+use crate::support::wait::{eventually, eventually_some};
 
 /// The options of programs whose lock is lost soon.
 const SHORT: [&str; 4] = ["--session-timeout", "4s", "--grace", "500ms"];
 
 /// A script that asks nobody, and says who it is.
 const ENDLESS: &str = "trap 'echo asked' TERM; echo pid $$; while :; do sleep 0.05; done";
+
+/// A worker outside the group of its command, which only SIGKILL ends.
+const WORKER: &str =
+    "setsid sh -c 'trap \"\" TERM; echo worker pid $$; while :; do sleep 0.05; done' & echo own pid $$";
+
+/// A guardian that does nothing, and that nobody but the test can continue: a debugger does that, or the freezer of a
+/// container.
+struct Frozen(Pid);
+
+impl Frozen {
+    fn guardian_of(program: &Program) -> Frozen {
+        let guardian = guardian_of(program.pid());
+        let traced = nix::unistd::Pid::from_raw(guardian.as_raw_nonzero().get());
+        ptrace::seize(traced, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(traced).unwrap();
+        eventually("the guardian is frozen", || state_of(guardian) == 't');
+        Frozen(guardian)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // It has been killed, and this process may have to wait for it first.
+        let _ = kill_process(self.0, Signal::KILL);
+        let _ = waitpid(Some(self.0), WaitOptions::empty());
+    }
+}
 
 // ---- the holder, the guardian or the command alone
 
@@ -56,15 +85,17 @@ fn program_that_was_frozen_says_why_its_command_has_ended() {
 #[test]
 fn nothing_of_the_command_outlives_the_process_group_of_the_program() {
     let fixture = Fixture::new();
-    let script = format!("trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c \"{ENDLESS}\" & wait");
+    let script = format!("trap '' TERM; (sleep 1000) & {WORKER}; wait");
     let mut zklock = command(&fixture.server.connect_string(), &fixture.run_args(&SHORT, &script));
     zklock.process_group(0);
     let program = Program::spawn(zklock);
-    let pid = program.line_with("pid");
+    let pids = ["worker pid", "own pid"].map(|text| program.line_with(text));
     let guardian = guardian_of(program.pid());
     kill_process_group(program.pid(), Signal::KILL).unwrap();
     let guard = fixture.hold();
-    assert!(!is_alive(&pid), "{pid}");
+    for pid in pids {
+        assert!(!is_alive(&pid), "{pid}");
+    }
     eventually("the guardian has ended", || ['-', 'Z'].contains(&state_of(guardian)));
     guard.unlock().unwrap();
 }
@@ -102,6 +133,104 @@ fn guardian_that_somebody_has_stopped_goes_on_and_heeds_no_other_signal() {
     program.end();
 }
 
+/// Neither a guardian without its program nor a program without its guardian waits for the end of the lease.
+#[test]
+fn killed_program_or_guardian_costs_no_time() {
+    let options = ["--session-timeout", "40s", "--grace", "100ms"];
+    for is_guardian in [true, false] {
+        // The machine may be slow in one attempt.
+        let is_prompt = (0..5).any(|_| {
+            let fixture = Fixture::new();
+            let program = fixture.run(&options, &format!("{WORKER}; wait"));
+            let pid = program.line_with("worker pid");
+            let killed = if is_guardian { guardian_of(program.pid()) } else { program.pid() };
+            let begun = Instant::now();
+            kill_process(killed, Signal::KILL).unwrap();
+            eventually("the worker has ended", || !is_alive(&pid));
+            begun.elapsed() < Duration::from_millis(500)
+        });
+        assert!(is_prompt, "guardian: {is_guardian}");
+    }
+}
+
+/// The program can do nothing, so the kernel ends the command.
+#[test]
+fn command_does_not_outlive_its_guardian_while_the_program_is_frozen() {
+    let fixture = Fixture::new();
+    let program = fixture.run(&["--session-timeout", "40s"], ENDLESS);
+    let pid = program.line_with("pid");
+    program.signal(Signal::STOP);
+    kill_process(guardian_of(program.pid()), Signal::KILL).unwrap();
+    eventually("the command has ended", || !is_alive(&pid));
+    program.signal(Signal::CONT);
+    assert!([70, 76].contains(&program.end().code));
+}
+
+#[test]
+fn program_whose_guardian_is_frozen_ends_everything_itself_and_then_ends() {
+    let fixture = Fixture::new();
+    let relay = Relay::to(("127.0.0.1", fixture.server.port()));
+    let script = format!("{WORKER}; trap '' TERM; while :; do sleep 0.05; done");
+    let program = Program::spawn(command(&relay.connect_string(), &fixture.run_args(&SHORT, &script)));
+    let pids = ["worker pid", "own pid"].map(|text| program.line_with(text));
+    let frozen = Frozen::guardian_of(&program);
+    relay.swallow();
+    let guard = fixture.hold();
+    for pid in pids {
+        assert!(!is_alive(&pid), "{pid}");
+    }
+    let ended = program.end();
+    assert_eq!(ended.code, 76, "{ended:?}");
+    assert!(ended.err.contains("the guardian of the command is frozen"), "{ended:?}");
+    guard.unlock().unwrap();
+    drop(frozen);
+}
+
+/// The lock is not lost then, and is released.
+#[test]
+fn program_whose_guardian_is_frozen_ends_a_command_that_was_stopped_for_too_long() {
+    let fixture = Fixture::new();
+    let script = format!("trap '' TERM; {WORKER}; while :; do sleep 0.05; done");
+    let program = fixture.run(&["--stopped-for", "100ms", "--grace", "100ms"], &script);
+    let pids = ["worker pid", "own pid"].map(|text| program.line_with(text));
+    kill_process(pid_of(&pids[1]), Signal::STOP).unwrap();
+    eventually("the stop is reported", || program.err().contains("a signal has stopped it"));
+    let frozen = Frozen::guardian_of(&program);
+    let ended = program.end();
+    assert_eq!(ended.code, 70, "{ended:?}");
+    assert!(ended.err.contains("the guardian of the command is frozen"), "{ended:?}");
+    for pid in pids {
+        assert!(!is_alive(&pid), "{pid}");
+    }
+    fixture.await_requests(0);
+    drop(frozen);
+}
+
+/// The lock is not lost then, and each process of the chain starts the next one.
+#[test]
+fn command_that_was_stopped_for_too_long_is_killed_by_the_guardian_of_a_frozen_program() {
+    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    let links = files.path().join("links");
+    let chain = file(files.path(), "chain", &format!("echo >>{}\nsetsid sh \"$0\" &\n", links.display()));
+    let length = || fs::metadata(&links).map_or(0, |links| links.len());
+    let script = format!("trap '' TERM; sh {chain} & echo pid $$; kill -STOP $$; sleep 1000");
+    let times = ["--session-timeout", "40s", "--stopped-for", "100ms", "--grace", "3s"];
+    let program = fixture.run(&times, &script);
+    let pid = program.line_with("pid");
+    eventually("the command is asked to end", || program.err().contains("stopped for too long"));
+    assert!(is_alive(&pid));
+    program.signal(Signal::STOP);
+    eventually("the command has ended", || !is_alive(&pid));
+    program.signal(Signal::CONT);
+    let ended = program.end();
+    assert_eq!(ended.code, 137, "{ended:?}");
+    assert!(!ended.err.contains("can be lost"), "{ended:?}");
+    let before = length();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(before > 0 && length() == before, "{before} links");
+    fixture.await_requests(0);
+}
+
 // ---- descendants
 
 #[test]
@@ -133,6 +262,8 @@ fn workers_that_the_command_leaves_behind_are_on_its_leash() {
             "sh -c \"trap 'echo asked; exit' TERM; echo pid \\$\\$; while :; do sleep 0.05; done\" & exit 3";
         let program = fixture.run(&[&["--until-all-end"], &SHORT[..]].concat(), script);
         let pid = program.line_with("pid");
+        let command = child_of(guardian_of(program.pid()));
+        eventually("the command has ended", || state_of(command) == 'Z');
         program.signal(if kills { Signal::KILL } else { Signal::TERM });
         eventually("the worker has ended", || !is_alive(&pid));
         eventually("the worker was asked", || program.out().contains("asked"));
@@ -140,6 +271,23 @@ fn workers_that_the_command_leaves_behind_are_on_its_leash() {
             assert_eq!(program.end().code, 3);
         }
     }
+}
+
+/// The lock was held until the command had ended, so its workers may live on.
+#[test]
+fn worker_outlives_a_program_that_is_killed_after_the_end_of_its_command() {
+    let fixture = Fixture::new();
+    let script = "setsid sh -c 'echo worker pid $$; exec sleep 1000' & echo own pid $$; cat >/dev/null";
+    let mut program = fixture.run(&[], script);
+    let [worker, own] = ["worker pid", "own pid"].map(|text| program.line_with(text));
+    let guardian = guardian_of(program.pid());
+    program.signal(Signal::STOP);
+    program.close_input();
+    eventually("the command has ended", || !is_alive(&own));
+    program.signal(Signal::KILL);
+    eventually("the guardian has ended", || ['-', 'Z'].contains(&state_of(guardian)));
+    assert!(is_alive(&worker), "{worker}");
+    kill_process(pid_of(&worker), Signal::KILL).unwrap();
 }
 
 // ---- signals
@@ -237,7 +385,7 @@ fn command_ignores_what_the_program_was_started_to_ignore() {
 // ---- a storm
 
 /// What can be done to a program and its command.
-const ATTACKS: [&str; 14] = [
+const ATTACKS: [&str; 12] = [
     "stop the program",
     "kill the program",
     "kill the group of the program",
@@ -250,31 +398,51 @@ const ATTACKS: [&str; 14] = [
     "kill the group of the command",
     "kill a worker",
     "stop a worker",
-    "lose contact",
-    "refuse connections",
 ];
 
+/// What can happen to the network and the server.
+const FAULTS: [&str; 5] =
+    ["lose contact", "refuse connections", "freeze the server", "kill the server", "restart the server"];
+
+/// The longest time until everything goes on. The programs have sessions of two lengths, so such a fault costs some of
+/// them their lock, and others not.
+const MAX_FAULT: Duration = Duration::from_secs(6);
+const SESSION_TIMEOUTS: [&str; 3] = ["4s", "9s", "4s"];
+
 /// Programs acquire the lock in turn, while somebody stops, continues and kills the program, the guardian, the command,
-/// the workers and their groups at any moment, beside losses of contact. `ZKLOCK_STORM=600` makes the storm last ten
-/// minutes.
+/// the workers and their groups at any moment, beside losses of contact, and freezes and restarts of the server.
+/// `ZKLOCK_STORM=600` makes the storm last ten minutes.
 #[test]
 fn no_attack_lets_a_command_run_beside_the_next_owner() {
     let seconds = std::env::var("ZKLOCK_STORM").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(15);
-    let (fixture, files) = (Fixture::new(), TempDir::new().unwrap());
+    // The server ends with this process.
+    let (fixture, files) = (Fixture::on(Box::leak(Box::new(Server::start()))), TempDir::new().unwrap());
     let beats = file(files.path(), "beats", "");
     let running = TempDir::new().unwrap();
     let script = Storm::script(running.path(), &beats);
-    let mut storm = Storm { fixture: &fixture, beats, script, programs: Vec::new(), counts: BTreeMap::new() };
-    for _ in 0..3 {
+    let mut storm = Storm {
+        fixture: &fixture,
+        beats,
+        script,
+        programs: Vec::new(),
+        counts: BTreeMap::new(),
+        last: (Vec::new(), 0),
+    };
+    for timeout in SESSION_TIMEOUTS {
         let relay = Relay::to(("127.0.0.1", fixture.server.port()));
-        let program = storm.start(&relay);
-        storm.programs.push((relay, program));
+        let program = storm.start(&relay, timeout);
+        storm.programs.push((relay, timeout, program));
     }
     let end = Instant::now() + Duration::from_secs(seconds);
     // However short the storm is, there is another owner.
-    storm.attack("kill the program");
+    storm.attack(&["kill the program"]);
     while Instant::now() < end {
-        storm.attack(ATTACKS[fastrand::usize(..ATTACKS.len())]);
+        let any = |choice: &[&'static str]| choice[fastrand::usize(..choice.len())];
+        match fastrand::u8(..4) {
+            0 => storm.attack(&[any(&FAULTS)]),
+            1 => storm.attack(&[any(&FAULTS), any(&ATTACKS)]),
+            _ => storm.attack(&[any(&ATTACKS)]),
+        }
     }
     eventually_some("an owner works at the end", || {
         storm.replace_ended();
@@ -288,7 +456,10 @@ fn no_attack_lets_a_command_run_beside_the_next_owner() {
     let around = wrong.map(|at| beats.lines().skip(at.saturating_sub(5)).take(10).collect::<Vec<_>>());
     let mut owners = tokens.clone();
     owners.dedup();
-    println!("{} owners, {} beats, {:?}", owners.len(), tokens.len(), storm.counts);
+    println!("{} owners, {} beats", owners.len(), tokens.len());
+    for (attack, Count { times, survived }) in storm.counts {
+        println!("{attack}: {times} times, the owner stayed {survived} times");
+    }
     assert!(wrong.is_none(), "{around:#?}");
     assert!(owners.len() > 1);
 }
@@ -298,8 +469,17 @@ struct Storm<'a> {
     /// The file to which each process of a command writes the token of its lock and its own id.
     beats: String,
     script: String,
-    programs: Vec<(Relay, Program)>,
-    counts: BTreeMap<&'static str, usize>,
+    programs: Vec<(Relay, &'static str, Program)>,
+    counts: BTreeMap<&'static str, Count>,
+    /// The last attacks, and the token of the owner that they met.
+    last: (Vec<&'static str>, i64),
+}
+
+#[derive(Default)]
+struct Count {
+    times: usize,
+    /// How often the same owner worked after that.
+    survived: usize,
 }
 
 impl Storm<'_> {
@@ -315,11 +495,9 @@ impl Storm<'_> {
         )
     }
 
-    fn start(&self, relay: &Relay) -> Program {
-        let args = self.fixture.run_args(
-            &["-q", "--until-all-end", "--session-timeout", "4s", "--grace", "300ms"],
-            &self.script,
-        );
+    fn start(&self, relay: &Relay, timeout: &str) -> Program {
+        let options = ["-q", "--until-all-end", "--session-timeout", timeout, "--grace", "300ms"];
+        let args = self.fixture.run_args(&options, &self.script);
         let mut zklock = command(&relay.connect_string(), &args);
         zklock.process_group(0);
         Program::spawn(zklock)
@@ -334,50 +512,68 @@ impl Storm<'_> {
             .then_some(owner)
     }
 
-    fn attack(&mut self, attack: &'static str) {
-        self.replace_ended();
-        let token = eventually_some("an owner works", || {
+    /// The index of the program whose guardian has a child, with the ids of program, guardian and command.
+    fn owner(&self) -> Option<(usize, [Pid; 3])> {
+        self.programs.iter().enumerate().find_map(|(index, (_, _, program))| {
+            let guardian = *children(program.pid()).first()?;
+            Some((index, [program.pid(), guardian, *children(guardian).first()?]))
+        })
+    }
+
+    /// Does all of this at once, and undoes it after a while.
+    fn attack(&mut self, attacks: &[&'static str]) {
+        let (token, (index, [program, guardian, command])) = eventually_some("an owner works", || {
             self.replace_ended();
-            self.worker()
+            Some((self.worker()?, self.owner()?))
         });
-        // The program whose guardian has a child is the owner.
-        let Some((relay, program, guardian, command)) = self.programs.iter().find_map(|(relay, program)| {
-            let guardian = children(program.pid()).first().copied()?;
-            Some((relay, program.pid(), guardian, children(guardian).first().copied()?))
-        }) else {
-            return;
-        };
+        if self.last.1 == token {
+            for &attack in &self.last.0 {
+                self.counts.entry(attack).or_default().survived += 1;
+            }
+        }
         let worker = self.any_worker(token).unwrap_or(command);
-        *self.counts.entry(attack).or_default() += 1;
+        self.last = (attacks.to_vec(), token);
+        for &attack in attacks {
+            self.counts.entry(attack).or_default().times += 1;
+        }
+        let (relay, server) = (&self.programs[index].0, self.fixture.server);
         let one = |pid, signal| kill_process(pid, signal).unwrap_or_default();
         let group = |pid, signal| kill_process_group(pid, signal).unwrap_or_default();
-        match attack {
-            "stop the program" => one(program, Signal::STOP),
-            "kill the program" => one(program, Signal::KILL),
-            "kill the group of the program" => group(program, Signal::KILL),
-            "stop the guardian" => one(guardian, Signal::STOP),
-            "kill the guardian" => one(guardian, Signal::KILL),
-            "stop the command" => one(command, Signal::STOP),
-            "stop and continue the command" => {
-                one(command, Signal::STOP);
-                one(command, Signal::CONT);
+        for &attack in attacks {
+            match attack {
+                "stop the program" => one(program, Signal::STOP),
+                "kill the program" => one(program, Signal::KILL),
+                "kill the group of the program" => group(program, Signal::KILL),
+                "stop the guardian" => one(guardian, Signal::STOP),
+                "kill the guardian" => one(guardian, Signal::KILL),
+                "stop the command" => one(command, Signal::STOP),
+                "stop and continue the command" => {
+                    one(command, Signal::STOP);
+                    one(command, Signal::CONT);
+                }
+                "kill the command" => one(command, Signal::KILL),
+                "stop the group of the command" => group(command, Signal::STOP),
+                "kill the group of the command" => group(command, Signal::KILL),
+                "kill a worker" => one(worker, Signal::KILL),
+                "stop a worker" => one(worker, Signal::STOP),
+                "lose contact" => relay.swallow(),
+                "refuse connections" => relay.refuse(),
+                "freeze the server" => server.pause(),
+                "kill the server" => server.kill(),
+                "restart the server" => server.stop(),
+                other => panic!("{other}"),
             }
-            "kill the command" => one(command, Signal::KILL),
-            "stop the group of the command" => group(command, Signal::STOP),
-            "kill the group of the command" => group(command, Signal::KILL),
-            "kill a worker" => one(worker, Signal::KILL),
-            "stop a worker" => one(worker, Signal::STOP),
-            "lose contact" => relay.swallow(),
-            _ => relay.refuse(),
         }
         // Sometimes, another owner comes before everything goes on.
-        let pause =
-            Duration::from_millis(fastrand::u64(0..scaled(Duration::from_secs(6)).as_millis() as u64));
-        std::thread::sleep(pause);
+        std::thread::sleep(MAX_FAULT.mul_f64(fastrand::f64()));
         one(program, Signal::CONT);
         group(command, Signal::CONT);
         one(worker, Signal::CONT);
         relay.restore();
+        server.resume();
+        if !server.is_running() {
+            server.restart();
+        }
     }
 
     fn any_worker(&self, token: i64) -> Option<Pid> {
@@ -391,9 +587,9 @@ impl Storm<'_> {
 
     fn replace_ended(&mut self) {
         for index in 0..self.programs.len() {
-            if !self.programs[index].1.is_running() {
-                let program = self.start(&self.programs[index].0);
-                self.programs[index].1 = program;
+            if !self.programs[index].2.is_running() {
+                let (relay, timeout, _) = &self.programs[index];
+                self.programs[index].2 = self.start(relay, timeout);
             }
         }
     }

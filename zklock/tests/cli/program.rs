@@ -176,7 +176,7 @@ impl Ended {
     }
 }
 
-/// The directory of a lock on the shared server. No other test uses it.
+/// The directory of a lock on a server, which most tests share. No other test uses it.
 pub struct Fixture {
     pub server: &'static Server,
     pub session: Session,
@@ -185,7 +185,11 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Fixture {
-        let server = server::shared();
+        Fixture::on(server::shared())
+    }
+
+    /// The directory of a lock on a server that a test may break.
+    pub fn on(server: &'static Server) -> Fixture {
         let dir = format!("/cli-{}", uuid::Uuid::new_v4());
         Fixture { server, session: Session::connect(&server.connect_string(), LONG).unwrap(), dir }
     }

@@ -502,6 +502,26 @@ fn command_at_a_terminal_of_another_pid_namespace_reads_from_it_or_is_said_to_be
     terminal.expect("the command is stopped while it holds the lock");
 }
 
+/// As cpulimit(1) does. The program is not stopped, although the command had the terminal.
+#[test]
+fn command_that_somebody_stops_and_continues_is_supervised_and_gets_its_terminal_again() {
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::new(&fixture);
+    let script = "echo program $(cut -d\" \" -f4 /proc/$PPID/stat); echo command $$; read x; echo got:$x; read x; echo got:$x";
+    terminal.run("", script, "");
+    let program = pid_of(&terminal.expect("program "));
+    let command = pid_of(&terminal.expect("command "));
+    terminal.type_line("hello");
+    terminal.expect("got:hello");
+    kill_process(command, Signal::STOP).unwrap();
+    terminal.expect("a signal has stopped it");
+    assert_eq!((state_of(program), state_of(command)), ('S', 'T'));
+    kill_process(command, Signal::CONT).unwrap();
+    terminal.type_line("again");
+    terminal.expect("got:again");
+    terminal.expect("prompt> ");
+}
+
 #[test]
 fn waiter_is_stopped_and_continued_as_a_job() {
     let fixture = Fixture::new();
