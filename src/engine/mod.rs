@@ -31,11 +31,10 @@
 //!    chooses each step. The first step is to [`join`]: the contender submits a call that creates its znode
 //!    and lists the directory. An exclusive contender that queues behind another exclusive contender of the same
 //!    session needs no listing.
-//! 3. [`calls`]: if the [`budget`] has room for another znode, the call is sent as soon as the [`window`] has
-//!    room for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it
-//!    passes the call through an outbox (`session/driver/calls.rs`) to the client. The client is
-//!    `session/own_client.rs`, on top of the crate `zookeeper-connection`. In that crate, `src/connection.rs`
-//!    continues this walk to the socket and back.
+//! 3. [`calls`]: if the [`budget`] has room for another znode, the call is sent as soon as the [`window`] has room
+//!    for another call. `Core::feed` (`session/driver/mod.rs`) carries out the resulting effect: it passes the call
+//!    through an outbox (`session/driver/calls.rs`) to the client. The client (`client/seam.rs`) is the crate
+//!    `zookeeper-connection`. There, `src/connection.rs` continues this walk to the socket and back.
 //! 4. [`replies`]: the connection's thread passes the reply to the call's `Done` (`session/driver/calls.rs`), which
 //!    passes it to [`Engine::handle_reply`]. The call's [`Pending`](calls::Pending) says for whom the call was made. A
 //!    reply for a request goes to the contender's `on_reply` ([`steps`]).

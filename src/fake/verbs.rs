@@ -114,7 +114,7 @@ impl SimulatedClient {
     /// Ends [`swallow`](SimulatedClient::swallow): the held replies and events arrive, and the blocked requests reach
     /// the server.
     ///
-    /// On an ordered client, replies and events arrive in the order of the connection. If the session has
+    /// Replies and events arrive in the order of the connection. If the session has
     /// [expired](SimulatedClient::expire) in the meantime, the sink gets `SessionLost` and the calls fail. After
     /// [`expire_silently`](SimulatedClient::expire_silently), the calls only fail, with `ConnectionLoss`.
     pub fn release(&self) {
