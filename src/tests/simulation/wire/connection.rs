@@ -1,4 +1,4 @@
-//! [`SimulatedConnection`]: the handle of a client on the wire, the counterpart of a real
+//! [`SimulatedConnection`]: the handle of a client, the counterpart of a real
 //! [`Connection`](zookeeper_connection::Connection).
 
 use std::fmt;
