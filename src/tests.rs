@@ -19,7 +19,6 @@ mod of_the_kit;
 mod panics;
 #[allow(dead_code, reason = "shared with the crate `zookeeper-connection`")]
 mod server;
-#[allow(dead_code, reason = "parts that only another client than the crate's own uses are about to go")]
 pub(crate) mod simulation;
 mod stepped;
 mod surface;

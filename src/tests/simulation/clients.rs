@@ -103,7 +103,7 @@ fn factory(world: &Arc<World>, process: usize) -> Factory {
         if role().is_some() {
             world.note(format!("client {} opens another session of {:?}", new.number, new.timeout));
         }
-        // The session begins before the client library knows of it.
+        // The session begins before the client knows of it.
         pause(Wait::Turn);
         if role().is_some() {
             application::run(&world, FACTORY);

@@ -25,7 +25,7 @@ pub(super) struct Profile {
     pub(super) shares: bool,
     /// Whether the requests' ACL grants READ only to clients with credentials, which forces the others to poll.
     pub(super) unreadable: bool,
-    /// Whether listings and other work occupy the workers for a while. This is not a fault.
+    /// Whether other work occupies the workers for a while. This is not a fault.
     pub(super) is_busy: bool,
     /// The number of steps before the faults stop.
     pub(super) steps: usize,

@@ -13,6 +13,7 @@ use crate::client::{
     Call, Done, EventSink, Granted, Identity, KEEP_ALIVE_PATH, OTHER_KEEP_ALIVE_PATH, ZooKeeperClient,
 };
 use crate::tests::simulation::baton::{Wait, pause, role};
+use crate::tests::simulation::locks::IDENTITY;
 use crate::tests::simulation::world::{World, short};
 use crate::time::Moment;
 use zookeeper_connection::loopback::LoopbackSasl;
@@ -105,8 +106,7 @@ fn open(world: &Arc<World>, number: usize) -> (Connection, Duration) {
         false => options.max_tick = Some(tick),
     }
     if authenticates {
-        options.credentials =
-            vec![Credential { scheme: "digest".to_owned(), auth: b"user:password".to_vec() }];
+        options.credentials = vec![Credential { scheme: IDENTITY.0.to_owned(), auth: IDENTITY.1.into() }];
     }
     let sasl = LoopbackSasl { is_used: tickets.is_some(), needs_tickets: tickets.is_some() };
     let seed = state.random.next();

@@ -1,4 +1,4 @@
-//! The faults of the network of bytes and its servers.
+//! The faults of the network and the servers.
 
 use std::sync::Arc;
 use std::time::Duration;

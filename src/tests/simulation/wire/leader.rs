@@ -95,8 +95,10 @@ impl World {
             }
             Call::Multi(operations) => {
                 saw(if is_late == Some(true) { "transaction-executed-late" } else { "transaction-executed" });
-                let needs_permission = |operation: &Op| matches!(operation, Op::Check { path, .. } | Op::Delete { path, .. } if is_denied(path));
-                match operations.iter().position(needs_permission) {
+                let is_refused = |operation: &Op| {
+                    matches!(operation, Op::Check { .. } | Op::Delete { .. }) && is_denied(operation.path())
+                };
+                match operations.iter().position(is_refused) {
                     Some(position) => {
                         saw("transaction-denied");
                         Ok(Reply::Multi(Transacted::Failed { position, error: ZkError::NoAuth }))
