@@ -65,7 +65,7 @@ const CLOSE_MARGIN: Duration = Duration::from_secs(1);
 /// The longest session timeout that a client can request: the protocol counts milliseconds in an `i32`.
 const MAX_SESSION_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// Describes a grant in a log line. It must not block.
+/// Describes a grant in a log line. It must not panic, block or call the connection, whose mutex is held.
 pub type TickNote = Arc<dyn Fn(Granted) -> String + Send + Sync>;
 
 /// The options of a connection.

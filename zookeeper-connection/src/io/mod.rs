@@ -157,7 +157,7 @@ impl Shared {
             let was_blocked = io.is_write_blocked();
             input(&mut io.machine, self.clock.now());
             if !was_blocked {
-                io.settle();
+                io.flush();
             }
             io.waker_if_needed()
         };
@@ -189,7 +189,7 @@ impl Io {
 
     fn has_work(&self) -> bool {
         let has_work = |link: &Link| link.has_more || link.write_error.is_some();
-        self.machine.has_actions() || self.links.iter().any(has_work)
+        self.machine.has_actions() || self.machine.has_closes() || self.links.iter().any(has_work)
     }
 
     /// Prepares for sleep. Returns when to wake up, or `None` if there is work to do.
@@ -204,14 +204,16 @@ impl Io {
     /// Reads from the transports that are ready, and does what is due.
     fn turn(&mut self, now: Moment, events: &Events, buffer: &mut [u8]) {
         self.asleep_until = None;
-        let mut links = Vec::new();
-        for link in &mut self.links {
-            let event = events.iter().find(|event| event.token() == Token(link.id.0));
-            link.has_ended |= event.is_some_and(|event| event.is_read_closed() || event.is_error());
-            if event.is_some() || link.has_more || link.write_error.is_some() {
-                links.push(link.id);
+        self.settle();
+        // kqueue may report reading and writing in two events.
+        for event in events {
+            if let Some(link) = self.links.iter_mut().find(|link| event.token() == Token(link.id.0)) {
+                link.has_more = true;
+                link.has_ended |= event.is_read_closed() || event.is_error();
             }
         }
+        let is_ready = |link: &&Link| link.has_more || link.write_error.is_some();
+        let links: Vec<LinkId> = self.links.iter().filter(is_ready).map(|link| link.id).collect();
         for link in links {
             self.read(now, link, buffer);
         }
@@ -280,15 +282,17 @@ impl Io {
         self.settle();
     }
 
-    /// Closes the transports that the machine has given up. Then writes what the others take now. Without a poll, the
-    /// I/O thread has ended, or the owner of a loopback does this.
+    /// Closes the transports that the machine has given up. Then writes what the others take now. Only the I/O thread
+    /// does this, because closing may run the logger: rustls and mio have lines of their own.
     fn settle(&mut self) {
-        if self.poll.is_none() {
-            return;
-        }
         while let Some(id) = self.machine.poll_close() {
             self.close(id);
         }
+        self.flush();
+    }
+
+    /// Writes what the transports take now. A transport that the machine has given up gets nothing more.
+    fn flush(&mut self) {
         for link in self.links.iter_mut().filter(|link| link.write_error.is_none()) {
             if let Some(bytes) = self.machine.poll_transmit(link.id) {
                 link.write_error = link.transport.write(bytes).err();
@@ -305,12 +309,18 @@ impl Io {
         }
     }
 
+    /// Closes all transports.
+    fn close_all(&mut self) {
+        let Some(poll) = &self.poll else { return };
+        for link in self.links.drain(..) {
+            link.transport.close(&poll.registry);
+        }
+    }
+
     /// Takes what remains when the I/O thread ends. The caller must drop it without the mutex, because it owns
     /// continuations.
     fn take_rest(&mut self) -> impl Sized + use<> {
-        let rest = self.machine.abandon();
-        self.settle();
-        (rest, self.poll.take())
+        (self.machine.abandon(), std::mem::take(&mut self.links), self.poll.take())
     }
 }
 

@@ -81,7 +81,8 @@ impl IoThread {
             self.tell(ClientEvent::SessionLost);
         }
         // If another crate enables the lines of rustls and mio, they go to the logger directly, and it may panic.
-        let rest = panics::contain(|| self.shared.lock().take_rest());
+        let _ = panics::contain(|| self.shared.lock().close_all());
+        let rest = self.shared.lock().take_rest();
         drop(rest);
         drop(self.ended);
     }

@@ -67,7 +67,10 @@ impl Transport {
         if self.tls.is_some() {
             return false;
         }
-        cfg!(any(target_os = "linux", target_os = "android", target_vendor = "apple", target_os = "freebsd"))
+        cfg!(all(
+            any(target_os = "linux", target_os = "android", target_vendor = "apple", target_os = "freebsd"),
+            not(mio_unsupported_force_poll_poll)
+        ))
     }
 
     /// Continues to connect, and returns whether the transport is open.

@@ -302,7 +302,7 @@ impl<C> Machine<C> {
     pub fn handle_close(&mut self, now: Moment) {
         self.status.contact = ContactState::Closed;
         self.actions.retain(|action| !matches!(action, Action::Tell(_)));
-        self.drop_probe();
+        self.ticks.stop();
         self.session.close(now);
         self.settle(now, GIVEN_UP);
     }
@@ -374,31 +374,15 @@ impl<C> Machine<C> {
     /// Handles the end of a stream that the server has closed.
     pub fn handle_closed(&mut self, now: Moment, link: LinkId) {
         let may_expect_tls = self.status.session_id == 0 && !self.encrypts;
-        let why = if may_expect_tls { CLOSED_AT_FIRST } else { CLOSED }.to_owned();
-        self.handle_failed(now, link, Failure { why, refuses_certificate: false });
+        let why = if may_expect_tls { CLOSED_AT_FIRST } else { CLOSED };
+        self.end_link(now, link, why.to_owned());
+        self.settle(now, NO_ANSWER);
     }
 
     /// Handles a transport that could not be opened, or has failed.
     pub fn handle_failed(&mut self, now: Moment, link: LinkId, failure: Failure) {
         let Failure { why, refuses_certificate } = failure;
-        if self.ticks.is_probe(link) {
-            return self.on_probe(now, Progress::Over);
-        }
-        let target = if self.is_in_use(link) {
-            let target = self.link.as_ref().map(|link| link.target);
-            self.note_end(false);
-            self.drop_link(&why, Some(Trouble::Refusing));
-            self.fail(now);
-            target
-        } else {
-            let target = self.search.take_opened(link).map(|attempt| attempt.target);
-            if let Some(target) = target {
-                self.closes.push_back(link);
-                self.attempt_failed(now, target, why);
-            }
-            target
-        };
-        if let Some(target) = target {
+        if let Some(target) = self.end_link(now, link, why) {
             self.note_certificate(target, refuses_certificate);
         }
         self.settle(now, NO_ANSWER);
@@ -414,12 +398,19 @@ impl<C> Machine<C> {
 
     /// Does what is due. Call this at the moment of [`poll_deadline`](Machine::poll_deadline).
     pub fn handle_time(&mut self, now: Moment) {
+        if self.session.deadline().is_none() {
+            return;
+        }
+        // Before the next attempt, which would hide how the last one went.
+        if let Some(line) = self.notices.long_outage(now, || self.search.servers.outcomes()) {
+            self.log(Level::Warn, line);
+        }
         if self.session.deadline().is_some_and(|deadline| deadline <= now) {
             self.session.timer(now);
             self.settle(now, NO_ANSWER);
         }
         if self.session.deadline().is_none() {
-            // It has ended.
+            // The session has ended.
             return;
         }
         if self.search.is_due(now) {
@@ -431,9 +422,6 @@ impl<C> Machine<C> {
             let hosts = self.search.servers.hosts().enumerate();
             let fetch = |(server, host): (usize, &str)| Action::FetchTicket { server, host: host.to_owned() };
             self.actions.extend(hosts.map(fetch));
-        }
-        if let Some(line) = self.notices.long_outage(now, || self.search.servers.outcomes()) {
-            self.log(Level::Warn, line);
         }
     }
 
@@ -469,6 +457,11 @@ impl<C> Machine<C> {
     #[must_use]
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
+    }
+
+    /// Returns whether there is a transport to close.
+    pub(crate) fn has_closes(&self) -> bool {
+        !self.closes.is_empty()
     }
 
     /// Takes all actions, and leaves this empty queue, whose memory is reused.
@@ -558,6 +551,8 @@ impl<C> Machine<C> {
         let Verdict(why, trouble) = verdict;
         while let Some(action) = self.session.next_action() {
             match action {
+                // A certificate was refused, and the session has ended since it asked for another attempt.
+                session::Action::Open if self.session.deadline().is_none() => {}
                 session::Action::Open => {
                     self.give_up_link(why, None);
                     self.try_next(now);
@@ -686,6 +681,24 @@ impl<C> Machine<C> {
         self.session.failed(now);
     }
 
+    /// Handles the end of a transport. Returns its address, unless it was that of a probe or was given up before.
+    fn end_link(&mut self, now: Moment, link: LinkId, why: String) -> Option<Destination> {
+        if self.ticks.is_probe(link) {
+            self.on_probe(now, Progress::Over);
+            return None;
+        }
+        if let Some(target) = self.link.as_ref().filter(|it| it.id == link).map(|link| link.target) {
+            self.note_end(false);
+            self.drop_link(&why, Some(Trouble::Refusing));
+            self.fail(now);
+            return Some(target);
+        }
+        let target = self.search.take_opened(link)?.target;
+        self.closes.push_back(link);
+        self.attempt_failed(now, target, why);
+        Some(target)
+    }
+
     /// Gives all transports up. Records why, and the trouble with the addresses at which no
     /// server serves the session.
     fn give_up_link(&mut self, why: &str, trouble: Option<Trouble>) {
@@ -767,7 +780,8 @@ impl<C> Machine<C> {
             Progress::Over => {
                 self.drop_probe();
                 let session_timeout = self.status.granted.session_timeout;
-                if self.ticks.probe_again(now, session_timeout) {
+                let goes_on = self.status.contact != ContactState::Closed;
+                if goes_on && self.ticks.probe_again(now, session_timeout) {
                     self.reckon();
                     let line = self.ticks.warning(&self.status.server);
                     line.into_iter().for_each(|line| self.log(Level::Warn, line));

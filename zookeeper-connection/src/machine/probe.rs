@@ -61,16 +61,14 @@ impl Probe {
     pub(super) fn received(&mut self, bytes: &[u8], closes: bool) -> Progress {
         // Without a bound, a server that never stops sending would cost time until the probe's deadline.
         self.budget = self.budget.saturating_sub(bytes.len());
-        if self.budget == 0 {
-            return Progress::Over;
-        }
+        let goes_on = if self.budget > 0 { Progress::Pending } else { Progress::Over };
         if self.has_answered {
             // This is the answer to the close request. The server closes the connection next.
-            return Progress::Pending;
+            return goes_on;
         }
         self.frames.push(bytes);
         match self.frames.next_frame() {
-            Ok(None) => Progress::Pending,
+            Ok(None) => goes_on,
             Ok(Some(frame)) => match decode_connect_answer(frame) {
                 Ok(ConnectAnswer::Accepted(accepted)) => {
                     self.has_answered = true;

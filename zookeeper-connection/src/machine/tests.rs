@@ -63,8 +63,12 @@ impl Searching {
     }
 
     fn fail(&mut self, millis: u64, link: LinkId) {
-        let failure = Failure { why: "refused".to_owned(), refuses_certificate: false };
-        self.machine.handle_failed(at(millis), link, failure);
+        self.fail_because(at(millis), link, "refused", false);
+    }
+
+    fn fail_because(&mut self, now: Moment, link: LinkId, why: &str, refuses_certificate: bool) {
+        let failure = Failure { why: why.to_owned(), refuses_certificate };
+        self.machine.handle_failed(now, link, failure);
         self.look();
     }
 }
@@ -175,6 +179,29 @@ fn later_search_does_not_wait_for_a_token_of_an_earlier_one() {
     assert_eq!(searching.machine.search.asked.len(), 2);
     let _ = searching.token(first, Ok(Token(vec![7])));
     assert!(!searching.machine.search.asked.contains_key(&first));
+}
+
+#[test]
+fn last_server_whose_certificate_is_refused_hides_no_other_outcome() {
+    let mut searching = Searching::new(2, false);
+    let (first, address) = searching.opens[0];
+    searching.fail_because(at(1), first, "its certificate", true);
+    let (second, _) = searching.opens[1];
+    searching.fail(1, second);
+    while searching.machine.loss().is_none() {
+        let now = searching.machine.poll_deadline().unwrap();
+        searching.machine.handle_time(now);
+        searching.look();
+        let Some((link, tried)) = searching.opens.drain(2..).next() else { continue };
+        let why = if tried == address { "its certificate" } else { "another certificate" };
+        searching.fail_because(now, link, why, true);
+    }
+    assert_eq!(searching.opens.len(), 2, "nothing is tried after the end");
+    let outcomes = searching.machine.outcomes();
+    assert!(
+        outcomes.contains("(its certificate)") && outcomes.contains("(another certificate)"),
+        "{outcomes}"
+    );
 }
 
 /// The application may be told of a connection after it has been lost.

@@ -155,6 +155,11 @@ impl TickSearch {
         self.probe.take().map(|(probe, _)| probe.link)
     }
 
+    /// Begins no other probe on this connection.
+    pub(super) fn stop(&mut self) {
+        self.due = None;
+    }
+
     /// Schedules another probe if the last one was not answered, with a longer pause each time up to a limit. Returns
     /// whether it was not.
     pub(super) fn probe_again(&mut self, now: Moment, session_timeout: Duration) -> bool {
