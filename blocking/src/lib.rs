@@ -24,13 +24,15 @@
 //!   round trip at a time, and a call that is stuck holds up all others, including what keeps a lease alive.
 //! - **Events.** An event that comes during a call is passed on after the reply. A hand-over is as late as the call.
 //! - **Pings.** The crate `zookeeper` does not report its pings. So the session makes a read whenever it has made no call
-//!   for five sixths of the session timeout.
+//!   for five sixths of the session timeout. If the answer takes a sixth of it, the session is given up.
 //! - **Disconnects.** On a disconnect, the crate `zookeeper` gives up the session if it has not sent a ping for a session
 //!   timeout, and it sends a ping only after two thirds of a session timeout without any request. A session that holds a
 //!   lock makes requests more often. **So the first disconnect costs a session all its locks.**
 //! - **Old data.** The crate `zookeeper` may move to a server whose state is older than what it has already reported.
 //! - **A session that was replaced silently.** If the ZooKeeper session expires during a write, the crate `zookeeper` may
-//!   make that write on its next session. A znode that is created in this way is deleted again.
+//!   make that write on its next session. A znode that is created in this way is deleted again; other writes stay.
+//! - **A close without contact.** If a session is closed or lost while the handle has no contact, the crate `zookeeper` may
+//!   resume the ZooKeeper session later, and keep it alive until the process ends. Its requests then block others.
 //! - `RunOnce` and `LockGuard::commit` need transactions, which the crate `zookeeper` does not have.
 //!
 //! While no server can be reached, a handle logs thousands of lines a second under the target `zookeeper::`.

@@ -38,11 +38,15 @@ use zookeeper_connection::{Call, Done, EventSink, Granted};
 /// 5. A call never takes effect on any session but the client's own, and never twice: the client does not repeat calls.
 ///    Once the session is lost, every call fails immediately with
 ///    [`SessionExpired`](crate::client::ZkError::SessionExpired).
-/// 6. After a reconnect, calls are answered only by a server that has applied every change that the client has seen.
+/// 6. A reply comes from a server, and answers this very call on the connection on which it was made. So does an error,
+///    except those that the rules name, `ConnectionLoss` and `BadArguments`: what a server says proves that the session
+///    lives. A read-only server is no contact. After a reconnect, calls are answered only by a server that has applied
+///    every change that the client has seen.
 /// 7. A call that may [become too long](MaxBuffer) on the servers fails with
 ///    [`CallTooLong`](crate::client::ZkError::CallTooLong) before it is sent.
 /// 8. [`granted`](ZooKeeperClient::granted) and `Connected` never state a longer session timeout, or a shorter report
-///    delay, than the servers'.
+///    delay, than the servers'. Each shorter grant is reported, by [`TakenUp`](ClientEvent::TakenUp) or `Connected`, before
+///    the `Disconnected` of its connection.
 ///
 /// # Threads and locks
 /// - A [`Done`] and the sink do not block. The client may call them on any of its threads, but not while it holds a
@@ -78,7 +82,8 @@ pub trait ZooKeeperClient: Send + Sync {
 
     /// Ends the session on the server, and releases the connection. May block. Idempotent.
     ///
-    /// No event is reported afterwards.
+    /// No event is reported afterwards, and nothing of the client keeps the session alive, even if no server could be
+    /// asked.
     fn close(&self);
 }
 
