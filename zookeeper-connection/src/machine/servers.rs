@@ -95,7 +95,7 @@ struct Host {
 enum Attempt {
     /// There was none.
     Never,
-    /// It has not ended.
+    /// It is the first one, and has not ended.
     Begun,
     /// The server has accepted the session. It has answered no call yet.
     Accepted,
@@ -195,7 +195,10 @@ impl Servers {
 
     fn note_attempt(&mut self, target: Destination) {
         let Some(host) = self.hosts.get_mut(target.server) else { return };
-        host.attempt = Attempt::Begun;
+        // An earlier failure says more than that the next attempt has not ended.
+        if !matches!(host.attempt, Attempt::Failed(_)) {
+            host.attempt = Attempt::Begun;
+        }
         if host.answer == NameAnswer::Unused {
             host.answer = NameAnswer::Used;
         }
@@ -514,6 +517,16 @@ mod tests {
             }
         }
         assert!(orders.len() > 50, "{}", orders.len());
+    }
+
+    #[test]
+    fn failure_is_the_outcome_until_the_next_attempt_has_ended() {
+        let mut servers = servers(&["10.0.0.1:2181"], 1);
+        let NextServer::Try(target) = servers.next(at(0)) else { panic!("an address is known") };
+        assert_eq!(servers.outcomes(), "10.0.0.1:2181 (no answer)");
+        servers.record_failure(target, "refused".to_owned());
+        assert!(matches!(servers.next(at(1)), NextServer::Try(_)));
+        assert_eq!(servers.outcomes(), "10.0.0.1:2181 (refused)");
     }
 
     #[test]
