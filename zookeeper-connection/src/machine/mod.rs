@@ -13,9 +13,9 @@
 //! the present moment. What the owner must do comes out, by the methods `poll_*`: [actions](Action), in order, the
 //! transports to close, the bytes to send, and the moment of the next [`handle_time`](Machine::handle_time).
 //!
-//! After each input, the owner must first close the transports of [`poll_close`](Machine::poll_close), and then send
-//! what [`poll_transmit`](Machine::poll_transmit) has for the others. Actions may wait, as long as they are carried out
-//! in order.
+//! After each input, the owner sends what [`poll_transmit`](Machine::poll_transmit) has for each transport. That is nothing
+//! for a transport that the machine has given up, so the closing ([`poll_close`](Machine::poll_close)) may wait a moment.
+//! Actions may wait, too, as long as they are carried out in order.
 //!
 //! There is no I/O, no clock and no thread here, and no randomness except a seed. So the behavior of a client under any
 //! fault can be replayed.
